@@ -1,0 +1,2 @@
+//! The `msc` command.
+fn main() {}

@@ -1,0 +1,1 @@
+//! msc: to be written.
