@@ -17,7 +17,7 @@ pub struct DeviceSpec {
     pub vector_reserved: i64,
     /// Operand memory of one cube core (L1).
     pub operand_bytes: i64,
-    /// Left-operand memory at the cube's inputs (L0A); what one matrix step's left tile must fit in.
+    /// Left-operand memory at the cube's inputs (L0A); back ends cut larger tiles to it.
     pub left_bytes: i64,
     /// Right-operand memory at the cube's inputs (L0B).
     pub right_bytes: i64,

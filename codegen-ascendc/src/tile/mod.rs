@@ -7,7 +7,7 @@
 //! hardware units and no synchronisation here: those are derived below this level, by the back ends that
 //! need them.
 //!
-//! What holds for a kernel that passes the verifier:
+//! What holds for a kernel that passes [`verify`]:
 //! - no access leaves its tensor, for every block and every loop iteration;
 //! - every element of a buffer that is read has been written ([`Load`](Step::Load) fills what lies
 //!   beyond the region, all other steps write the whole extent);
@@ -23,11 +23,16 @@
 mod device;
 mod index;
 mod kernel;
+mod print;
+mod ranges;
 mod step;
 mod types;
+mod verify;
 
 pub use device::DeviceSpec;
 pub use index::{Affine, Bound, GridId, LoopId, Span, Var};
 pub use kernel::{Buffer, BufferId, GridDim, Kernel, Param, ParamId, ScalarId, ScalarParam};
+pub use ranges::Ranges;
 pub use step::{BinaryOp, CompareOp, Loop, Operand, Over, ReduceOp, Step, UnaryOp, View};
 pub use types::{DType, Num, Role, Space};
+pub use verify::{Fault, VerifyError, verify};
