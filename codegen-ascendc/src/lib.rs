@@ -1,5 +1,6 @@
 //! Kernel IR and its back ends: LLVM (CPU), AscendNPU IR and Ascend C.
 //!
-//! - [`tile`]: the kernel IR that all back ends read.
+//! - [`tile`]: the kernel IR that all back ends read, its verifier and printer, and
+//!   [`tile::build`], the kernel families that produce it.
 
 pub mod tile;

@@ -270,3 +270,8 @@ impl fmt::Display for Span {
         write!(f, "{}..{}", self.start, self.end)
     }
 }
+
+/// `a / b` rounded up, for `a >= 0` and `b >= 1`.
+pub(crate) fn div_ceil(a: i64, b: i64) -> i64 {
+    a / b + i64::from(a % b != 0)
+}

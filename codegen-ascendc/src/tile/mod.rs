@@ -20,6 +20,7 @@
 //! type rounds to nearest even. The order of summation inside one reduction step belongs to the back end,
 //! but is fixed for each of them.
 
+pub mod build;
 mod device;
 mod index;
 mod kernel;
@@ -30,6 +31,7 @@ mod types;
 mod verify;
 
 pub use device::DeviceSpec;
+pub(crate) use index::div_ceil;
 pub use index::{Affine, Bound, GridId, LoopId, Span, Var};
 pub use kernel::{Buffer, BufferId, GridDim, Kernel, Param, ParamId, ScalarId, ScalarParam};
 pub use ranges::Ranges;
