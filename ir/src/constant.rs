@@ -1,0 +1,150 @@
+//! Constants, interned by content.
+
+use crate::dtype::DType;
+use crate::tensor::{Storage, Tensor};
+use crate::types::TensorType;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Index of a constant in its module's [`ConstantStore`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct ConstId(pub u32);
+
+/// A constant's elements.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ConstData {
+    /// Every element has these little-endian bytes.
+    Splat(Arc<[u8]>),
+    /// Row-major elements, little-endian. Never all equal (that is a [`ConstData::Splat`]), unless empty.
+    Dense(Arc<[u8]>),
+}
+
+/// A constant: type and elements.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Constant {
+    /// Type of the constant.
+    pub ty: TensorType,
+    /// Elements.
+    pub data: ConstData,
+}
+
+impl Constant {
+    /// The constant as a tensor.
+    pub fn tensor(&self) -> Tensor {
+        let data = match &self.data {
+            ConstData::Splat(e) => {
+                let one = Storage::from_bytes(self.ty.dtype, e);
+                let n = self.ty.elements();
+                one.pick(std::iter::repeat_n(0, n))
+            }
+            ConstData::Dense(b) => Storage::from_bytes(self.ty.dtype, b),
+        };
+        Tensor { shape: self.ty.shape.clone(), data }
+    }
+
+    /// The one value of a splat, as a double.
+    pub fn splat_value(&self) -> Option<f64> {
+        match &self.data {
+            ConstData::Splat(e) => Some(Storage::from_bytes(self.ty.dtype, e).get_f64(0)),
+            ConstData::Dense(_) => None,
+        }
+    }
+}
+
+/// The constants of a module. Equal constants have equal ids.
+#[derive(Clone, Debug, Default)]
+pub struct ConstantStore {
+    constants: Vec<Constant>,
+    index: HashMap<[u8; 32], ConstId>,
+}
+
+impl ConstantStore {
+    /// Interns row-major little-endian bytes. `bytes` must be as long as the type says.
+    pub fn intern_bytes(&mut self, ty: TensorType, bytes: &[u8]) -> ConstId {
+        debug_assert_eq!(bytes.len(), ty.bytes());
+        let w = ty.dtype.size_bytes();
+        let splat = bytes.len() >= w && bytes.chunks_exact(w).all(|e| e == &bytes[..w]);
+        let data = if splat { ConstData::Splat(bytes[..w].into()) } else { ConstData::Dense(bytes.into()) };
+        self.intern(Constant { ty, data })
+    }
+
+    /// Interns a tensor.
+    pub fn intern_tensor(&mut self, t: &Tensor) -> ConstId {
+        self.intern_bytes(t.ty(), t.data.bytes())
+    }
+
+    /// Interns a tensor of one value.
+    pub fn intern_splat(&mut self, ty: TensorType, value: f64) -> ConstId {
+        let one = Storage::from_f64s(ty.dtype, &[value]);
+        if ty.elements() == 0 {
+            return self.intern_bytes(ty, &[]);
+        }
+        self.intern(Constant { ty, data: ConstData::Splat(one.bytes().into()) })
+    }
+
+    /// Interns a tensor of one value, given by its little-endian bytes.
+    pub fn intern_splat_bytes(&mut self, ty: TensorType, element: &[u8]) -> ConstId {
+        debug_assert_eq!(element.len(), ty.dtype.size_bytes());
+        self.intern(Constant { ty, data: ConstData::Splat(element.into()) })
+    }
+
+    fn intern(&mut self, c: Constant) -> ConstId {
+        let mut h = blake3::Hasher::new();
+        h.update(format!("{}", c.ty).as_bytes());
+        match &c.data {
+            ConstData::Splat(b) => h.update(b"s").update(b),
+            ConstData::Dense(b) => h.update(b"d").update(b),
+        };
+        let key = *h.finalize().as_bytes();
+        if let Some(&id) = self.index.get(&key) {
+            return id;
+        }
+        let id = ConstId(self.constants.len() as u32);
+        self.constants.push(c);
+        self.index.insert(key, id);
+        id
+    }
+
+    /// The constant behind an id.
+    ///
+    /// # Panics
+    /// If the id is of another store.
+    pub fn get(&self, id: ConstId) -> &Constant {
+        &self.constants[id.0 as usize]
+    }
+
+    /// The constant behind an id, if there is one.
+    pub fn try_get(&self, id: ConstId) -> Option<&Constant> {
+        self.constants.get(id.0 as usize)
+    }
+
+    /// Number of distinct constants.
+    pub fn len(&self) -> usize {
+        self.constants.len()
+    }
+
+    /// Whether there is no constant.
+    pub fn is_empty(&self) -> bool {
+        self.constants.is_empty()
+    }
+
+    /// The value of a scalar or splat constant of a float or integer type.
+    pub fn splat_value(&self, id: ConstId) -> Option<f64> {
+        self.get(id).splat_value()
+    }
+
+    /// Bytes held, splats counted once.
+    pub fn bytes(&self) -> usize {
+        self.constants
+            .iter()
+            .map(|c| match &c.data {
+                ConstData::Splat(b) | ConstData::Dense(b) => b.len(),
+            })
+            .sum()
+    }
+
+    /// Element type of a constant.
+    pub fn dtype(&self, id: ConstId) -> DType {
+        self.get(id).ty.dtype
+    }
+}

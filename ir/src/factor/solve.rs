@@ -1,0 +1,313 @@
+//! Factors of a whole graph: the ops' rules solved together.
+//!
+//! Every dimension of every value is an ordered list of *atoms*, outermost first. Walking the ops, an op's
+//! factors are identified with the atoms of the dimensions they name; where a dimension of one tensor is a
+//! product of dimensions of another (a reshape), its atom is refined into a list. At the end each atom is a
+//! class of dimensions, over the whole graph, that can only be split together. Nearly linear in the number of
+//! ops.
+
+use super::{DimFactors, FactorKind, FactorRule};
+use crate::graph::{Graph, OpId, ValueId};
+use crate::module::Module;
+use crate::monoid::Monoid;
+use crate::op::Operation;
+use crate::types::TensorType;
+use smallvec::SmallVec;
+
+/// Index of an atom in its [`Atoms`]. Only ids that [`Atoms::resolve`] returns are canonical.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct AtomId(pub u32);
+
+#[derive(Clone, Debug)]
+enum Node {
+    Leaf { size: usize, whole: bool },
+    Link(AtomId),
+    Split(AtomId, AtomId),
+}
+
+/// A list of atoms, outermost first.
+pub type AtomList = SmallVec<[AtomId; 4]>;
+
+/// The atoms of a graph.
+#[derive(Clone, Debug, Default)]
+pub struct Atoms {
+    nodes: Vec<Node>,
+    /// Per value and dimension.
+    dims: Vec<Vec<AtomList>>,
+    /// Per op, the atom made for each factor of its rule.
+    ops: Vec<Vec<AtomId>>,
+    rules: Vec<FactorRule>,
+}
+
+impl Atoms {
+    /// Solves the rules of a graph's ops.
+    pub fn solve(module: &Module, graph: &Graph) -> Atoms {
+        let mut a = Atoms { ops: vec![Vec::new(); graph.op_count()], ..Atoms::default() };
+        a.rules = vec![FactorRule::default(); graph.op_count()];
+        a.dims = (0..graph.value_count()).map(|v| a.fresh(graph.ty(ValueId(v as u32)))).collect();
+        for (id, data) in graph.ops() {
+            let operands: SmallVec<[&TensorType; 4]> = data.operands.iter().map(|&v| graph.ty(v)).collect();
+            let results: Vec<TensorType> = data.results.iter().map(|&v| graph.ty(v).clone()).collect();
+            let rule = data.op.factor_rule(&operands, &results, module);
+            let made: Vec<AtomId> = rule.factors.iter().map(|f| a.leaf(f.size)).collect();
+            let sides =
+                data.operands.iter().zip(&rule.operands).chain(data.results.iter().zip(&rule.results));
+            for (v, dims) in sides {
+                for (d, factors) in dims.iter().enumerate() {
+                    if factors.is_empty() {
+                        continue;
+                    }
+                    let theirs = a.dims[v.0 as usize][d].clone();
+                    let mine: AtomList = factors.iter().map(|&f| made[f]).collect();
+                    a.unify(&theirs, &mine);
+                }
+            }
+            a.ops[id.0 as usize] = made;
+            a.rules[id.0 as usize] = rule;
+        }
+        for (id, _) in graph.ops() {
+            for f in 0..a.rules[id.0 as usize].factors.len() {
+                let kind = a.rules[id.0 as usize].factors[f].kind;
+                let atoms = a.factor(id, f);
+                for (i, &atom) in atoms.iter().enumerate() {
+                    // A shard of an inner atom is strided: it has no single start.
+                    let inner = i > 0 && matches!(kind, FactorKind::Offset | FactorKind::Range);
+                    if inner || matches!(kind, FactorKind::Whole | FactorKind::Halo { .. }) {
+                        a.mark_whole(atom);
+                    }
+                }
+            }
+        }
+        a
+    }
+
+    fn leaf(&mut self, size: usize) -> AtomId {
+        self.nodes.push(Node::Leaf { size, whole: false });
+        AtomId(self.nodes.len() as u32 - 1)
+    }
+
+    fn fresh(&mut self, ty: &TensorType) -> Vec<AtomList> {
+        ty.shape
+            .iter()
+            .map(|&n| if n == 1 { AtomList::new() } else { AtomList::from_slice(&[self.leaf(n)]) })
+            .collect()
+    }
+
+    fn find(&self, mut id: AtomId) -> AtomId {
+        while let Node::Link(next) = self.nodes[id.0 as usize] {
+            id = next;
+        }
+        id
+    }
+
+    fn flatten(&self, id: AtomId, out: &mut AtomList) {
+        let id = self.find(id);
+        match self.nodes[id.0 as usize] {
+            Node::Split(outer, inner) => {
+                self.flatten(outer, out);
+                self.flatten(inner, out);
+            }
+            _ => out.push(id),
+        }
+    }
+
+    fn size_of(&self, id: AtomId) -> usize {
+        match self.nodes[self.find(id).0 as usize] {
+            Node::Leaf { size, .. } => size,
+            Node::Split(a, b) => self.size_of(a) * self.size_of(b),
+            Node::Link(_) => 1,
+        }
+    }
+
+    fn mark_whole(&mut self, id: AtomId) {
+        let id = self.find(id);
+        match self.nodes[id.0 as usize] {
+            Node::Leaf { ref mut whole, .. } => *whole = true,
+            Node::Split(a, b) => {
+                self.mark_whole(a);
+                self.mark_whole(b);
+            }
+            Node::Link(_) => {}
+        }
+    }
+
+    fn is_whole_node(&self, id: AtomId) -> bool {
+        matches!(self.nodes[id.0 as usize], Node::Leaf { whole: true, .. })
+    }
+
+    /// Identifies two lists of equal product. Where they have no common refinement, what is left on both sides
+    /// must stay whole.
+    fn unify(&mut self, a: &[AtomId], b: &[AtomId]) {
+        let flat = |s: &Atoms, l: &[AtomId]| {
+            let mut out = AtomList::new();
+            l.iter().for_each(|&x| s.flatten(x, &mut out));
+            out.retain(|x| s.size_of(*x) != 1);
+            out
+        };
+        let (mut a, mut b) = (flat(self, a), flat(self, b));
+        // From the innermost outwards.
+        while let (Some(x), Some(y)) = (a.pop(), b.pop()) {
+            let (x, y) = (self.find(x), self.find(y));
+            let (m, n) = (self.size_of(x), self.size_of(y));
+            if x == y {
+                continue;
+            }
+            if m == n {
+                // An atom met twice in one list has been refined meanwhile.
+                let (mut xs, mut ys) = (AtomList::new(), AtomList::new());
+                self.flatten(x, &mut xs);
+                self.flatten(y, &mut ys);
+                if xs.len() > 1 || ys.len() > 1 {
+                    a.extend(xs);
+                    b.extend(ys);
+                    continue;
+                }
+                let whole = self.is_whole_node(x) || self.is_whole_node(y);
+                self.nodes[x.0 as usize] = Node::Link(y);
+                if whole {
+                    self.mark_whole(y);
+                }
+            } else if m > n && m % n == 0 {
+                let (outer, inner) = self.refine(x, m / n, n);
+                a.push(outer);
+                a.push(inner);
+                b.push(y);
+            } else if n > m && n % m == 0 {
+                let (outer, inner) = self.refine(y, n / m, m);
+                b.push(outer);
+                b.push(inner);
+                a.push(x);
+            } else {
+                for id in a.into_iter().chain(b).chain([x, y]) {
+                    self.mark_whole(id);
+                }
+                return;
+            }
+        }
+    }
+
+    fn refine(&mut self, id: AtomId, outer: usize, inner: usize) -> (AtomId, AtomId) {
+        if let Node::Split(a, b) = self.nodes[id.0 as usize] {
+            return (a, b);
+        }
+        let whole = self.is_whole_node(id);
+        let (a, b) = (self.leaf(outer), self.leaf(inner));
+        self.nodes[id.0 as usize] = Node::Split(a, b);
+        if whole {
+            self.mark_whole(id);
+        }
+        (a, b)
+    }
+
+    /// The canonical atoms of a dimension of a value.
+    pub fn dim(&self, v: ValueId, d: usize) -> AtomList {
+        self.resolve(&self.dims[v.0 as usize][d])
+    }
+
+    /// The canonical atoms of factor `f` of an op's rule.
+    pub fn factor(&self, op: OpId, f: usize) -> AtomList {
+        self.resolve(&[self.ops[op.0 as usize][f]])
+    }
+
+    /// The rule of an op.
+    pub fn rule(&self, op: OpId) -> &FactorRule {
+        &self.rules[op.0 as usize]
+    }
+
+    /// Canonical atoms of a list.
+    pub fn resolve(&self, list: &[AtomId]) -> AtomList {
+        let mut out = AtomList::new();
+        list.iter().for_each(|&x| self.flatten(x, &mut out));
+        out
+    }
+
+    /// Size of a canonical atom.
+    pub fn size(&self, atom: AtomId) -> usize {
+        self.size_of(atom)
+    }
+
+    /// Whether some op needs the atom whole.
+    pub fn is_whole(&self, atom: AtomId) -> bool {
+        self.is_whole_node(self.find(atom))
+    }
+
+    /// Whether a value has the atom in some dimension.
+    pub fn value_has(&self, v: ValueId, atom: AtomId) -> bool {
+        (0..self.dims[v.0 as usize].len()).any(|d| self.dim(v, d).contains(&atom))
+    }
+}
+
+/// The factor rule of a graph seen as one op.
+///
+/// An atom of a parameter or result is a factor. It passes unless some op needs it whole; it is reduced by a
+/// monoid if every result without it is directly the result of a reduction over it; otherwise, where a result
+/// lacks it, it is whole.
+pub fn graph_rule(module: &Module, graph: &Graph) -> FactorRule {
+    let atoms = Atoms::solve(module, graph);
+    let params: Vec<&TensorType> = graph.params().iter().map(|&v| graph.ty(v)).collect();
+    let results = graph.result_types();
+    let mut rule = FactorRule::empty(&params, &results);
+    let mut known: Vec<AtomId> = Vec::new();
+    let sides = graph.params().iter().map(|&v| (true, v)).chain(graph.results().iter().map(|&v| (false, v)));
+    let (mut p, mut r) = (0, 0);
+    for (is_param, v) in sides {
+        for d in 0..graph.ty(v).rank() {
+            let mut list = DimFactors::new();
+            for atom in atoms.dim(v, d) {
+                let f = known.iter().position(|&k| k == atom).unwrap_or_else(|| {
+                    known.push(atom);
+                    rule.factor(atoms.size(atom), kind_of(graph, &atoms, atom))
+                });
+                list.push(f);
+            }
+            if is_param {
+                rule.operands[p][d] = list;
+            } else {
+                rule.results[r][d] = list;
+            }
+        }
+        if is_param { p += 1 } else { r += 1 }
+    }
+    rule
+}
+
+/// The monoid by which op `op` reduces `atom`, if it does.
+pub fn reduces(atoms: &Atoms, op: OpId, atom: AtomId) -> Option<Monoid> {
+    let rule = atoms.rule(op);
+    rule.factors.iter().enumerate().find_map(|(f, factor)| match factor.kind {
+        FactorKind::Reduce(m) if atoms.factor(op, f).contains(&atom) => Some(m),
+        _ => None,
+    })
+}
+
+fn kind_of(graph: &Graph, atoms: &Atoms, atom: AtomId) -> FactorKind {
+    if atoms.is_whole(atom) {
+        return FactorKind::Whole;
+    }
+    let mut kind = FactorKind::Pass;
+    let mut direct: Vec<OpId> = Vec::new();
+    for &v in graph.results() {
+        if atoms.value_has(v, atom) {
+            continue;
+        }
+        let Some((op, _)) = graph.def(v) else { return FactorKind::Whole };
+        match reduces(atoms, op, atom) {
+            Some(m) if kind == FactorKind::Pass || kind == FactorKind::Reduce(m) => {
+                kind = FactorKind::Reduce(m);
+                direct.push(op);
+            }
+            _ => return FactorKind::Whole,
+        }
+        if !graph.value(v).uses.is_empty() {
+            return FactorKind::Whole;
+        }
+    }
+    // A reduction inside whose value is used further makes the factor whole.
+    let inside = graph.ops().any(|(id, _)| {
+        !direct.contains(&id)
+            && atoms.rule(id).factors.iter().enumerate().any(|(f, factor)| {
+                !matches!(factor.kind, FactorKind::Pass) && atoms.factor(id, f).contains(&atom)
+            })
+    });
+    if inside { FactorKind::Whole } else { kind }
+}

@@ -1,0 +1,134 @@
+//! Calls of graphs.
+
+use crate::attr::{AttrMap, AttrReader, AttrValue};
+use crate::error::{IrError, Result};
+use crate::factor::FactorRule;
+use crate::factor::solve::graph_rule;
+use crate::graph::Graph;
+use crate::interp::EvalCx;
+use crate::module::{GraphId, Module};
+use crate::op::{Op, Operation};
+use crate::tensor::Tensor;
+use crate::types::TensorType;
+
+/// A call of another graph of the module. Calls form no cycle.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Call {
+    /// The graph.
+    pub graph: GraphId,
+}
+
+impl Call {
+    /// Reads the op if `name` is of this family.
+    pub(crate) fn from_attrs(name: &str, a: &mut AttrReader, module: &Module) -> Result<Option<Call>> {
+        if name != "call" {
+            return Ok(None);
+        }
+        let g = a.graph("graph")?;
+        let graph = module
+            .graph_by_name(&g)
+            .ok_or_else(|| IrError::attr(name, "graph", format!("there is no graph @{g} before this one")))?;
+        Ok(Some(Call { graph }))
+    }
+}
+
+/// Checks operand types against a graph's parameters and returns its result types.
+pub(crate) fn signature(
+    op: &str,
+    graph: GraphId,
+    operands: &[&TensorType],
+    module: &Module,
+) -> Result<Vec<TensorType>> {
+    let g =
+        module.try_graph(graph).ok_or_else(|| IrError::attr(op, "graph", "is not a graph of the module"))?;
+    let params = g.param_types();
+    if params.len() != operands.len() || params.iter().zip(operands).any(|(p, o)| p != *o) {
+        return Err(IrError::ty(op, format!("operands {operands:?} do not fit @{}{params:?}", g.name)));
+    }
+    Ok(g.result_types())
+}
+
+impl Operation for Call {
+    fn name(&self) -> &'static str {
+        "call"
+    }
+
+    fn attrs(&self, module: &Module) -> AttrMap {
+        AttrMap::from([("graph", AttrValue::Graph(module.graph(self.graph).name.clone()))])
+    }
+
+    fn infer(&self, operands: &[&TensorType], module: &Module) -> Result<Vec<TensorType>> {
+        signature(self.name(), self.graph, operands, module)
+    }
+
+    fn eval(&self, inputs: &[&Tensor], _: &[TensorType], cx: &EvalCx<'_>) -> Result<Vec<Tensor>> {
+        cx.run(self.graph, inputs)
+    }
+
+    fn factor_rule(&self, _: &[&TensorType], _: &[TensorType], module: &Module) -> FactorRule {
+        graph_rule(module, module.graph(self.graph))
+    }
+
+    fn resized(&self, _: &[&TensorType], _: &[TensorType]) -> Result<Op> {
+        Ok((*self).into())
+    }
+}
+
+/// The graph an op refers to, if it does.
+pub fn callee(op: &Op) -> Option<GraphId> {
+    match op {
+        Op::Call(c) => Some(c.graph),
+        Op::Fused(f) => Some(f.definition),
+        _ => None,
+    }
+}
+
+/// The same op referring to another graph.
+pub fn with_callee(op: &Op, graph: GraphId) -> Op {
+    match op {
+        Op::Call(_) => Op::Call(Call { graph }),
+        Op::Fused(f) => {
+            let mut f = f.clone();
+            f.definition = graph;
+            Op::Fused(f)
+        }
+        other => other.clone(),
+    }
+}
+
+/// Graphs that entries reach, callees before callers.
+pub fn reachable(module: &Module) -> Vec<GraphId> {
+    fn visit(module: &Module, g: GraphId, seen: &mut [bool], out: &mut Vec<GraphId>) {
+        if std::mem::replace(&mut seen[g.0 as usize], true) {
+            return;
+        }
+        for (_, op) in module.graph(g).ops() {
+            if let Some(c) = callee(&op.op) {
+                visit(module, c, seen, out);
+            }
+        }
+        out.push(g);
+    }
+    let mut seen = vec![false; module.graphs().count()];
+    let mut out = Vec::new();
+    for e in &module.entries {
+        visit(module, e.graph, &mut seen, &mut out);
+    }
+    out
+}
+
+pub(crate) fn drop_unreachable(module: &mut Module) {
+    let order = reachable(module);
+    let mut remap = vec![None; module.graphs().count()];
+    for (new, old) in order.iter().enumerate() {
+        remap[old.0 as usize] = Some(GraphId(new as u32));
+    }
+    let mut graphs: Vec<Graph> = order.iter().map(|&g| module.take_graph(g)).collect();
+    for g in &mut graphs {
+        g.map_ops(|op| match callee(op).and_then(|c| remap[c.0 as usize]) {
+            Some(n) => with_callee(op, n),
+            None => op.clone(),
+        });
+    }
+    module.replace_graphs(graphs, &remap);
+}

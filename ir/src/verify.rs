@@ -1,0 +1,140 @@
+//! The verifier: what every pass may rely on, and must leave behind.
+//!
+//! Checked: every live op's operands are defined before it in the order; use lists hold exactly the operand
+//! positions of live ops; each op's inference gives its result types; sizes fit in memory; entries describe
+//! every parameter and result, and donated state has the type of the result that replaces it; calls form no
+//! cycle and fused ops' definitions contain plain ops only.
+
+use crate::error::{IrError, Result};
+use crate::graph::{Graph, Use, ValueDef};
+use crate::module::{GraphId, Module};
+use crate::op::{Op, Operation};
+use crate::ops::call::callee;
+use crate::types::TensorType;
+
+/// Verifies a module.
+///
+/// # Errors
+/// The first violation found.
+pub fn verify(module: &Module) -> Result<()> {
+    let n = module.graphs().count();
+    let mut state = vec![0u8; n];
+    for (id, _) in module.graphs() {
+        no_cycle(module, id, &mut state)?;
+    }
+    for (_, g) in module.graphs() {
+        verify_graph(module, g)?;
+    }
+    for (kind, id) in module.definitions() {
+        let g = module.graph(id);
+        if g.ops().any(|(_, o)| matches!(o.op, Op::Fused(_) | Op::Call(_) | Op::Collective(_))) {
+            return Err(broken(g, format!("the definition of {} holds ops that are not plain", kind.name())));
+        }
+    }
+    for e in &module.entries {
+        let g = module.try_graph(e.graph).ok_or_else(|| IrError::Structure {
+            graph: e.name.clone(),
+            message: "the entry's graph does not exist".into(),
+        })?;
+        if e.params.len() != g.params().len() || e.results.len() != g.results().len() {
+            return Err(broken(g, "the entry does not describe every parameter and result".into()));
+        }
+        for (p, &v) in e.params.iter().zip(g.params()) {
+            if let Some(r) = p.alias {
+                let result = g.results().get(r as usize).map(|&r| g.ty(r));
+                if result != Some(g.ty(v)) {
+                    return Err(IrError::ty(
+                        format!("@{}", g.name),
+                        format!("donated argument {} is {}, result {r} is {result:?}", p.name, g.ty(v)),
+                    ));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn broken(g: &Graph, message: String) -> IrError {
+    IrError::Structure { graph: g.name.clone(), message }
+}
+
+fn no_cycle(module: &Module, id: GraphId, state: &mut [u8]) -> Result<()> {
+    match state[id.0 as usize] {
+        2 => return Ok(()),
+        1 => return Err(broken(module.graph(id), "the graph calls itself".into())),
+        _ => state[id.0 as usize] = 1,
+    }
+    for (_, o) in module.graph(id).ops() {
+        if let Some(c) = callee(&o.op) {
+            if module.try_graph(c).is_none() {
+                return Err(broken(module.graph(id), "a callee does not exist".into()));
+            }
+            no_cycle(module, c, state)?;
+        }
+    }
+    state[id.0 as usize] = 2;
+    Ok(())
+}
+
+/// Verifies one graph of a module.
+///
+/// # Errors
+/// The first violation found.
+pub fn verify_graph(module: &Module, g: &Graph) -> Result<()> {
+    let mut defined = vec![false; g.value_count()];
+    for (i, &p) in g.params().iter().enumerate() {
+        if g.value(p).def != ValueDef::Param(i as u32) {
+            return Err(broken(g, format!("parameter {i} is not defined as one")));
+        }
+        if g.ty(p).checked_bytes().is_none() {
+            return Err(IrError::ty(
+                format!("@{}", g.name),
+                format!("parameter {i} of type {} is too large", g.ty(p)),
+            ));
+        }
+        defined[p.0 as usize] = true;
+    }
+    let mut uses = vec![0usize; g.value_count()];
+    for (id, data) in g.ops() {
+        for (index, &v) in data.operands.iter().enumerate() {
+            if !defined[v.0 as usize] {
+                return Err(broken(g, format!("{} uses a value before its definition", data.op.name())));
+            }
+            if !g.value(v).uses.contains(&Use { op: id, index: index as u32 }) {
+                return Err(broken(g, format!("a use by {} is not in the use list", data.op.name())));
+            }
+            uses[v.0 as usize] += 1;
+        }
+        let types: Vec<&TensorType> = data.operands.iter().map(|&v| g.ty(v)).collect();
+        let inferred = data.op.infer(&types, module)?;
+        let held: Vec<TensorType> = data.results.iter().map(|&v| g.ty(v).clone()).collect();
+        if inferred != held {
+            return Err(broken(
+                g,
+                format!("{} has results {held:?}, inference says {inferred:?}", data.op.name()),
+            ));
+        }
+        for (i, &r) in data.results.iter().enumerate() {
+            if g.value(r).def != ValueDef::Result(id, i as u32) || defined[r.0 as usize] {
+                return Err(broken(g, format!("result {i} of {} is defined elsewhere", data.op.name())));
+            }
+            if g.ty(r).checked_bytes().is_none() {
+                return Err(IrError::ty(
+                    data.op.name(),
+                    format!("result of type {} does not fit in memory", g.ty(r)),
+                ));
+            }
+            defined[r.0 as usize] = true;
+        }
+    }
+    for (v, &n) in uses.iter().enumerate() {
+        let listed = g.value(crate::graph::ValueId(v as u32)).uses.len();
+        if defined[v] && listed != n {
+            return Err(broken(g, format!("value {v} has {n} uses and a use list of {listed}")));
+        }
+    }
+    if g.results().iter().any(|r| !defined[r.0 as usize]) {
+        return Err(broken(g, "a result is not defined".into()));
+    }
+    Ok(())
+}
