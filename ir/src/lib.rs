@@ -21,6 +21,7 @@ pub mod module;
 pub mod monoid;
 pub mod op;
 pub mod ops;
+pub mod program;
 pub mod tensor;
 pub mod text;
 pub mod types;
