@@ -6,13 +6,14 @@ use crate::attr::{AttrMap, AttrReader};
 use crate::error::{IrError, Result};
 use crate::factor::{FactorRule, Starts};
 use crate::graph::{Graph, ValueId};
-use crate::interp::EvalCx;
+use crate::interp::{EvalCx, RanksCx, Row};
 use crate::location::LocId;
-use crate::module::Module;
+use crate::module::{GraphId, Module};
 use crate::ops;
 use crate::tensor::Tensor;
 use crate::types::TensorType;
 use smallvec::SmallVec;
+use std::sync::Arc;
 
 /// What every op family defines. Operand and result types are the op's actual ones; implementations may rely
 /// on them having passed [`Operation::infer`].
@@ -35,6 +36,21 @@ pub trait Operation {
     /// [`IrError::Unsupported`] where the op cannot be evaluated.
     fn eval(&self, inputs: &[&Tensor], results: &[TensorType], cx: &EvalCx<'_>) -> Result<Vec<Tensor>>;
 
+    /// Computes the results on several ranks in lockstep: row `i` is that of rank `cx.ranks()[i]`. Ops that
+    /// communicate or run graphs define it; others evaluate rank by rank. `results` are the inferred types.
+    ///
+    /// # Errors
+    /// As [`Operation::eval`].
+    fn eval_ranks(&self, inputs: Vec<Row>, results: &[TensorType], cx: &RanksCx<'_>) -> Result<Vec<Row>> {
+        let rank = |(i, row): (usize, Row)| -> Result<Row> {
+            let cx = cx.of_row(i);
+            let held: Vec<TensorType> = results.iter().map(|t| cx.held(t)).collect();
+            let refs: SmallVec<[&Tensor; 4]> = row.iter().map(|t| &**t).collect();
+            Ok(self.eval(&refs, &held, &cx)?.into_iter().map(Arc::new).collect())
+        };
+        inputs.into_iter().enumerate().map(rank).collect()
+    }
+
     /// How the op's dimensions correspond, named as an einsum does.
     fn factor_rule(&self, operands: &[&TensorType], results: &[TensorType], module: &Module) -> FactorRule;
 
@@ -43,6 +59,16 @@ pub trait Operation {
     /// # Errors
     /// Where the op has no form at those sizes.
     fn resized(&self, operands: &[&TensorType], results: &[TensorType]) -> Result<Op>;
+
+    /// The graphs the op refers to, in a fixed order.
+    fn callees(&self) -> SmallVec<[GraphId; 2]> {
+        SmallVec::new()
+    }
+
+    /// The same references, to be pointed elsewhere; as many and in the same order as [`Operation::callees`].
+    fn callees_mut(&mut self) -> SmallVec<[&mut GraphId; 2]> {
+        SmallVec::new()
+    }
 
     /// Builds the op's local form for one shard at the end of `graph` and returns the local results.
     ///
@@ -96,11 +122,20 @@ macro_rules! op_set {
             fn eval(&self, inputs: &[&Tensor], results: &[TensorType], cx: &EvalCx<'_>) -> Result<Vec<Tensor>> {
                 match self { $(Op::$variant(o) => o.eval(inputs, results, cx),)* }
             }
+            fn eval_ranks(&self, inputs: Vec<Row>, results: &[TensorType], cx: &RanksCx<'_>) -> Result<Vec<Row>> {
+                match self { $(Op::$variant(o) => o.eval_ranks(inputs, results, cx),)* }
+            }
             fn factor_rule(&self, operands: &[&TensorType], results: &[TensorType], module: &Module) -> FactorRule {
                 match self { $(Op::$variant(o) => o.factor_rule(operands, results, module),)* }
             }
             fn resized(&self, operands: &[&TensorType], results: &[TensorType]) -> Result<Op> {
                 match self { $(Op::$variant(o) => o.resized(operands, results),)* }
+            }
+            fn callees(&self) -> SmallVec<[GraphId; 2]> {
+                match self { $(Op::$variant(o) => o.callees(),)* }
+            }
+            fn callees_mut(&mut self) -> SmallVec<[&mut GraphId; 2]> {
+                match self { $(Op::$variant(o) => o.callees_mut(),)* }
             }
             fn build_shard(
                 &self,

@@ -9,7 +9,6 @@ use crate::error::{IrError, Result};
 use crate::graph::{Graph, Use, ValueDef};
 use crate::module::{GraphId, Module};
 use crate::op::{Op, Operation};
-use crate::ops::call::callee;
 use crate::types::TensorType;
 
 /// Verifies a module.
@@ -65,7 +64,7 @@ fn no_cycle(module: &Module, id: GraphId, state: &mut [u8]) -> Result<()> {
         _ => state[id.0 as usize] = 1,
     }
     for (_, o) in module.graph(id).ops() {
-        if let Some(c) = callee(&o.op) {
+        for c in o.op.callees() {
             if module.try_graph(c).is_none() {
                 return Err(broken(module.graph(id), "a callee does not exist".into()));
             }

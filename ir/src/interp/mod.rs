@@ -8,9 +8,9 @@ use crate::error::{IrError, Result};
 use crate::graph::{Graph, ValueId};
 use crate::module::{GraphId, Module};
 use crate::op::{Op, Operation};
-use crate::ops::collective::Collective;
 use crate::tensor::Tensor;
 use crate::types::TensorType;
+use std::sync::Arc;
 
 /// How floats are held.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,9 +77,67 @@ impl<'a> EvalCx<'a> {
     /// # Errors
     /// Those of its ops; [`IrError::Unsupported`] for a collective of more than one rank.
     pub fn run(&self, graph: GraphId, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
-        let inputs = vec![inputs.iter().map(|&t| t.clone()).collect()];
-        let mut out = run_lockstep(self.module, graph, inputs, self.mode, &[self.rank])?;
-        Ok(out.pop().unwrap_or_default())
+        self.lockstep(inputs, |cx, rows| cx.run(graph, rows))
+    }
+
+    /// Evaluates through [`Operation::eval_ranks`] with this rank alone: `eval` of the ops that run graphs.
+    ///
+    /// # Errors
+    /// Those of `f`.
+    pub fn lockstep(
+        &self,
+        inputs: &[&Tensor],
+        f: impl FnOnce(&RanksCx<'_>, Vec<Row>) -> Result<Vec<Row>>,
+    ) -> Result<Vec<Tensor>> {
+        let ranks = [self.rank];
+        let cx = RanksCx { module: self.module, mode: self.mode, ranks: &ranks };
+        let row: Row = inputs.iter().map(|&t| Arc::new(t.clone())).collect();
+        let out = f(&cx, vec![row])?.pop().unwrap_or_default();
+        Ok(out.into_iter().map(Arc::unwrap_or_clone).collect())
+    }
+}
+
+/// The values that one rank gives to, or gets from, an op or a graph.
+pub type Row = Vec<Arc<Tensor>>;
+
+/// What an op may know while it is evaluated on several ranks in lockstep.
+#[derive(Clone, Copy, Debug)]
+pub struct RanksCx<'a> {
+    module: &'a Module,
+    mode: Mode,
+    ranks: &'a [usize],
+}
+
+impl<'a> RanksCx<'a> {
+    /// The module.
+    pub fn module(&self) -> &'a Module {
+        self.module
+    }
+
+    /// The ranks, ascending; rows are in this order.
+    pub fn ranks(&self) -> &'a [usize] {
+        self.ranks
+    }
+
+    /// The context of the rank of row `i`.
+    pub fn of_row(&self, i: usize) -> EvalCx<'a> {
+        EvalCx::new(self.module, self.mode, self.ranks[i])
+    }
+
+    /// The same for some of the ranks: those that take one way of a branch.
+    pub fn subset<'b>(&self, ranks: &'b [usize]) -> RanksCx<'b>
+    where
+        'a: 'b,
+    {
+        RanksCx { module: self.module, mode: self.mode, ranks }
+    }
+
+    /// Runs a graph; `inputs[i]` are those of rank `ranks()[i]`, in held form.
+    ///
+    /// # Errors
+    /// Those of its ops.
+    pub fn run(&self, graph: GraphId, inputs: Vec<Row>) -> Result<Vec<Row>> {
+        run_lockstep(self, graph, inputs)
     }
 }
 
@@ -114,7 +172,7 @@ pub fn run_ranks(
                 format!("takes {} inputs, got {}", want.len(), mine.len()),
             ));
         }
-        let mut row = Vec::new();
+        let mut row = Row::new();
         for (i, (t, w)) in mine.iter().zip(&want).enumerate() {
             if t.ty() != *w && t.ty() != cx.held(w) {
                 return Err(IrError::ty(
@@ -122,29 +180,26 @@ pub fn run_ranks(
                     format!("input {i} is {}, should be {w}", t.ty()),
                 ));
             }
-            row.push(t.converted(cx.held(w).dtype));
+            row.push(Arc::new(t.converted(cx.held(w).dtype)));
         }
         held.push(row);
     }
     let ranks: Vec<usize> = (0..inputs.len()).collect();
-    run_lockstep(module, graph, held, mode, &ranks)
+    let out = RanksCx { module, mode, ranks: &ranks }.run(graph, held)?;
+    Ok(out.into_iter().map(|row| row.into_iter().map(Arc::unwrap_or_clone).collect()).collect())
 }
 
-fn run_lockstep(
-    module: &Module,
-    graph: GraphId,
-    inputs: Vec<Vec<Tensor>>,
-    mode: Mode,
-    ranks: &[usize],
-) -> Result<Vec<Vec<Tensor>>> {
-    let g = module
+fn run_lockstep(cx: &RanksCx<'_>, graph: GraphId, inputs: Vec<Row>) -> Result<Vec<Row>> {
+    let g = cx
+        .module
         .try_graph(graph)
         .ok_or_else(|| IrError::attr("call", "graph", "is not a graph of the module"))?;
     let mut last_use = last_uses(g);
     for r in g.results() {
         last_use[r.0 as usize] = usize::MAX;
     }
-    let mut env: Vec<Vec<Option<Tensor>>> = ranks.iter().map(|_| vec![None; g.value_count()]).collect();
+    let mut env: Vec<Vec<Option<Arc<Tensor>>>> =
+        cx.ranks.iter().map(|_| vec![None; g.value_count()]).collect();
     for (e, row) in env.iter_mut().zip(inputs) {
         for (&p, t) in g.params().iter().zip(row) {
             e[p.0 as usize] = Some(t);
@@ -156,42 +211,27 @@ fn run_lockstep(
     };
     for (at, (_, data)) in g.ops().enumerate() {
         let types: Vec<TensorType> = data.results.iter().map(|&r| g.ty(r).clone()).collect();
-        let outs: Vec<Vec<Tensor>> = {
-            let mut operands: Vec<Vec<&Tensor>> = Vec::with_capacity(ranks.len());
-            for e in &env {
-                let row: Result<Vec<&Tensor>> = data
+        let operands: Vec<Row> = env
+            .iter_mut()
+            .map(|e| {
+                let row: Result<Row> = data
                     .operands
                     .iter()
-                    .map(|&v| e[v.0 as usize].as_ref().ok_or_else(|| missing(v)))
+                    .map(|&v| e[v.0 as usize].clone().ok_or_else(|| missing(v)))
                     .collect();
-                operands.push(row?);
-            }
-            match &data.op {
-                Op::Collective(c) if !c.axes().is_empty() && ranks.len() > 1 => {
-                    collective(module, c, &operands, ranks)?
+                for &v in &data.operands {
+                    if last_use[v.0 as usize] == at {
+                        e[v.0 as usize] = None;
+                    }
                 }
-                op => match crate::ops::call::callee(op) {
-                    Some(callee) => {
-                        let rows = operands.iter().map(|r| r.iter().map(|&t| t.clone()).collect()).collect();
-                        run_lockstep(module, callee, rows, mode, ranks)?
-                    }
-                    None => {
-                        let mut rows = Vec::with_capacity(ranks.len());
-                        for (&rank, row) in ranks.iter().zip(&operands) {
-                            rows.push(EvalCx::new(module, mode, rank).eval(op, row, &types)?);
-                        }
-                        rows
-                    }
-                },
-            }
-        };
+                row
+            })
+            .collect::<Result<_>>()?;
+        let outs = data.op.eval_ranks(operands, &types, cx)?;
         for (e, row) in env.iter_mut().zip(outs) {
             for (&r, t) in data.results.iter().zip(row) {
-                e[r.0 as usize] = Some(t);
-            }
-            for &v in &data.operands {
-                if last_use[v.0 as usize] == at {
-                    e[v.0 as usize] = None;
+                if last_use[r.0 as usize] != UNUSED {
+                    e[r.0 as usize] = Some(t);
                 }
             }
         }
@@ -201,35 +241,16 @@ fn run_lockstep(
         .collect()
 }
 
-/// For each value the position in the order of the last op that uses it.
+/// The mark of a value that no op uses.
+const UNUSED: usize = usize::MAX - 1;
+
+/// For each value the position in the order of the last op that uses it, or [`UNUSED`].
 fn last_uses(g: &Graph) -> Vec<usize> {
-    let mut last = vec![usize::MAX; g.value_count()];
+    let mut last = vec![UNUSED; g.value_count()];
     for (at, (_, data)) in g.ops().enumerate() {
         for v in &data.operands {
             last[v.0 as usize] = at;
         }
     }
     last
-}
-
-fn collective(
-    module: &Module,
-    c: &Collective,
-    operands: &[Vec<&Tensor>],
-    ranks: &[usize],
-) -> Result<Vec<Vec<Tensor>>> {
-    let mut out: Vec<Vec<Tensor>> = vec![Vec::new(); ranks.len()];
-    for (i, &rank) in ranks.iter().enumerate() {
-        let group = module.mesh.group(rank, c.axes());
-        if group.first() != Some(&rank) {
-            continue;
-        }
-        let at: Vec<usize> = group.iter().filter_map(|r| ranks.iter().position(|x| x == r)).collect();
-        debug_assert_eq!(at[0], i);
-        let row: Vec<&Tensor> = at.iter().map(|&k| operands[k][0]).collect();
-        for (&k, t) in at.iter().zip(c.combine_group(&row)?) {
-            out[k] = vec![t];
-        }
-    }
-    Ok(out)
 }

@@ -5,11 +5,12 @@ use crate::error::{IrError, Result};
 use crate::factor::FactorRule;
 use crate::factor::solve::graph_rule;
 use crate::graph::Graph;
-use crate::interp::EvalCx;
+use crate::interp::{EvalCx, RanksCx, Row};
 use crate::module::{GraphId, Module};
 use crate::op::{Op, Operation};
 use crate::tensor::Tensor;
 use crate::types::TensorType;
+use smallvec::{SmallVec, smallvec};
 
 /// A call of another graph of the module. Calls form no cycle.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -65,6 +66,10 @@ impl Operation for Call {
         cx.run(self.graph, inputs)
     }
 
+    fn eval_ranks(&self, inputs: Vec<Row>, _: &[TensorType], cx: &RanksCx<'_>) -> Result<Vec<Row>> {
+        cx.run(self.graph, inputs)
+    }
+
     fn factor_rule(&self, _: &[&TensorType], _: &[TensorType], module: &Module) -> FactorRule {
         graph_rule(module, module.graph(self.graph))
     }
@@ -72,27 +77,13 @@ impl Operation for Call {
     fn resized(&self, _: &[&TensorType], _: &[TensorType]) -> Result<Op> {
         Ok((*self).into())
     }
-}
 
-/// The graph an op refers to, if it does.
-pub fn callee(op: &Op) -> Option<GraphId> {
-    match op {
-        Op::Call(c) => Some(c.graph),
-        Op::Fused(f) => Some(f.definition),
-        _ => None,
+    fn callees(&self) -> SmallVec<[GraphId; 2]> {
+        smallvec![self.graph]
     }
-}
 
-/// The same op referring to another graph.
-pub fn with_callee(op: &Op, graph: GraphId) -> Op {
-    match op {
-        Op::Call(_) => Op::Call(Call { graph }),
-        Op::Fused(f) => {
-            let mut f = f.clone();
-            f.definition = graph;
-            Op::Fused(f)
-        }
-        other => other.clone(),
+    fn callees_mut(&mut self) -> SmallVec<[&mut GraphId; 2]> {
+        smallvec![&mut self.graph]
     }
 }
 
@@ -103,7 +94,7 @@ pub fn reachable(module: &Module) -> Vec<GraphId> {
             return;
         }
         for (_, op) in module.graph(g).ops() {
-            if let Some(c) = callee(&op.op) {
+            for c in op.op.callees() {
                 visit(module, c, seen, out);
             }
         }
@@ -125,9 +116,14 @@ pub(crate) fn drop_unreachable(module: &mut Module) {
     }
     let mut graphs: Vec<Graph> = order.iter().map(|&g| module.take_graph(g)).collect();
     for g in &mut graphs {
-        g.map_ops(|op| match callee(op).and_then(|c| remap[c.0 as usize]) {
-            Some(n) => with_callee(op, n),
-            None => op.clone(),
+        g.map_ops(|op| {
+            let mut op = op.clone();
+            for c in op.callees_mut() {
+                if let Some(n) = remap[c.0 as usize] {
+                    *c = n;
+                }
+            }
+            op
         });
     }
     module.replace_graphs(graphs, &remap);

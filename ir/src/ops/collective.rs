@@ -5,7 +5,7 @@ use crate::attr::{AttrMap, AttrReader, AttrValue, word};
 use crate::dtype::DType;
 use crate::error::{IrError, Result};
 use crate::factor::FactorRule;
-use crate::interp::EvalCx;
+use crate::interp::{EvalCx, RanksCx, Row};
 use crate::module::{AxisId, Module};
 use crate::monoid::Monoid;
 use crate::op::{Op, Operation};
@@ -14,6 +14,7 @@ use crate::ops::reduce::combiner;
 use crate::tensor::{Storage, Tensor};
 use crate::types::TensorType;
 use smallvec::SmallVec;
+use std::sync::Arc;
 
 /// The mesh axes a collective runs over: its group is the ranks that differ along these axes only.
 pub type Axes = SmallVec<[AxisId; 2]>;
@@ -208,15 +209,37 @@ impl Operation for Collective {
         Ok(vec![out])
     }
 
-    fn eval(&self, inputs: &[&Tensor], _: &[TensorType], cx: &EvalCx<'_>) -> Result<Vec<Tensor>> {
+    fn eval(&self, inputs: &[&Tensor], results: &[TensorType], cx: &EvalCx<'_>) -> Result<Vec<Tensor>> {
+        cx.lockstep(inputs, |cx, rows| self.eval_ranks(rows, results, cx))
+    }
+
+    fn eval_ranks(&self, inputs: Vec<Row>, _: &[TensorType], cx: &RanksCx<'_>) -> Result<Vec<Row>> {
+        let mesh = &cx.module().mesh;
         if let Collective::AxisIndex { axis } = self {
-            let c = cx.module().mesh.coordinate(cx.rank(), *axis);
-            return Ok(vec![Tensor::scalar(DType::I32, c as f64)]);
+            let at = |&rank: &usize| {
+                vec![Arc::new(Tensor::scalar(DType::I32, mesh.coordinate(rank, *axis) as f64))]
+            };
+            return Ok(cx.ranks().iter().map(at).collect());
         }
-        if self.group_size(cx.module()) == 1 {
-            return Ok(vec![inputs[0].clone()]);
+        let mut out: Vec<Row> = vec![Row::new(); inputs.len()];
+        for (i, &rank) in cx.ranks().iter().enumerate() {
+            if !out[i].is_empty() {
+                continue;
+            }
+            let group = mesh.group(rank, self.axes());
+            let rows: Option<Vec<usize>> = group.iter().map(|r| cx.ranks().binary_search(r).ok()).collect();
+            let rows = rows.ok_or_else(|| {
+                IrError::unsupported(
+                    self.name(),
+                    format!("ranks {group:?} of one group do not all come here"),
+                )
+            })?;
+            let operands: Vec<&Tensor> = rows.iter().map(|&k| &*inputs[k][0]).collect();
+            for (&k, t) in rows.iter().zip(self.combine_group(&operands)?) {
+                out[k] = vec![Arc::new(t)];
+            }
         }
-        Err(IrError::unsupported(self.name(), "one rank alone cannot evaluate a collective"))
+        Ok(out)
     }
 
     fn factor_rule(&self, operands: &[&TensorType], results: &[TensorType], _: &Module) -> FactorRule {

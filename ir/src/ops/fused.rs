@@ -9,11 +9,12 @@ use crate::attr::{AttrMap, AttrReader, AttrValue};
 use crate::error::{IrError, Result};
 use crate::factor::FactorRule;
 use crate::factor::solve::graph_rule;
-use crate::interp::EvalCx;
+use crate::interp::{EvalCx, RanksCx, Row};
 use crate::module::{GraphId, Module};
 use crate::op::{Op, Operation};
 use crate::tensor::Tensor;
 use crate::types::TensorType;
+use smallvec::{SmallVec, smallvec};
 
 /// A finite f64 that can be compared and hashed, by its bits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -117,6 +118,10 @@ impl Operation for Fused {
         cx.run(self.definition, inputs)
     }
 
+    fn eval_ranks(&self, inputs: Vec<Row>, _: &[TensorType], cx: &RanksCx<'_>) -> Result<Vec<Row>> {
+        cx.run(self.definition, inputs)
+    }
+
     /// The definition's rule, solved over its ops.
     fn factor_rule(&self, _: &[&TensorType], _: &[TensorType], module: &Module) -> FactorRule {
         graph_rule(module, module.graph(self.definition))
@@ -124,6 +129,14 @@ impl Operation for Fused {
 
     fn resized(&self, _: &[&TensorType], _: &[TensorType]) -> Result<Op> {
         Ok(self.clone().into())
+    }
+
+    fn callees(&self) -> SmallVec<[GraphId; 2]> {
+        smallvec![self.definition]
+    }
+
+    fn callees_mut(&mut self) -> SmallVec<[&mut GraphId; 2]> {
+        smallvec![&mut self.definition]
     }
 
     /// The same kind with a definition at the local sizes.
@@ -135,7 +148,7 @@ impl Operation for Fused {
         _: &[TensorType],
         starts: &crate::factor::Starts,
         loc: crate::location::LocId,
-    ) -> Result<smallvec::SmallVec<[crate::graph::ValueId; 1]>> {
+    ) -> Result<SmallVec<[crate::graph::ValueId; 1]>> {
         let _ = starts;
         let types: Vec<TensorType> = operands.iter().map(|&v| graph.ty(v).clone()).collect();
         let source = module.graph(self.definition).clone();

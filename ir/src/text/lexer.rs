@@ -102,9 +102,19 @@ impl<'a> Lexer<'a> {
         Ok(n)
     }
 
+    /// Where the current token starts.
+    pub(super) fn place(&self) -> usize {
+        self.start
+    }
+
     /// An error at the current token.
     pub(super) fn error(&self, message: impl Into<String>) -> IrError {
-        let before = &self.text[..self.start.min(self.text.len())];
+        self.error_at(self.start, message)
+    }
+
+    /// An error at an earlier [`Lexer::place`].
+    pub(super) fn error_at(&self, place: usize, message: impl Into<String>) -> IrError {
+        let before = &self.text[..place.min(self.text.len())];
         let line = before.matches('\n').count() as u32 + 1;
         let column = before.rsplit('\n').next().map_or(0, |l| l.chars().count()) as u32 + 1;
         IrError::Parse { line, column, message: message.into() }

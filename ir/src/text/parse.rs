@@ -50,8 +50,8 @@ pub fn parse(text: &str) -> Result<Module> {
 }
 
 fn ty(l: &mut Lexer) -> Result<TensorType> {
-    let here = l.error("expected an element type");
-    let dtype = DType::from_name(l.word()?).ok_or(here)?;
+    let here = l.place();
+    let dtype = DType::from_name(l.word()?).ok_or_else(|| l.error_at(here, "expected an element type"))?;
     l.expect('[')?;
     let mut shape = Shape::new();
     while !l.eat(']')? {
@@ -117,7 +117,7 @@ fn op(l: &mut Lexer, m: &mut Module, g: &mut Graph, values: &mut Vec<ValueId>) -
     if count > 0 {
         l.expect('=')?;
     }
-    let here = l.error("");
+    let here = l.place();
     let name = l.word()?;
     let mut operands = Vec::new();
     while matches!(l.peek(), Token::Value(_)) {
@@ -141,34 +141,23 @@ fn op(l: &mut Lexer, m: &mut Module, g: &mut Graph, values: &mut Vec<ValueId>) -
         l.eat(',')?;
     }
     let loc = if l.eat_word("loc")? { location(l, m)? } else { LocId::UNKNOWN };
-    let parsed = Op::from_attrs(AttrReader::new(name, attrs), m).map_err(|e| placed(&here, e))?;
+    let parsed =
+        Op::from_attrs(AttrReader::new(name, attrs), m).map_err(|e| l.error_at(here, e.to_string()))?;
     let definition = match &parsed {
         Op::Fused(Fused { kind, definition }) => Some((kind.clone(), *definition)),
         _ => None,
     };
-    let results = g.add(m, parsed, &operands, loc).map_err(|e| placed(&here, e))?;
+    let results = g.add(m, parsed, &operands, loc).map_err(|e| l.error_at(here, e.to_string()))?;
     let inferred: Vec<&TensorType> = results.iter().map(|&r| g.ty(r)).collect();
     if !types.iter().eq(inferred.iter().copied()) {
-        return Err(placed(
-            &here,
-            IrError::ty(name, format!("is written as {types:?} but gives {inferred:?}")),
-        ));
+        let e = IrError::ty(name, format!("is written as {types:?} but gives {inferred:?}"));
+        return Err(l.error_at(here, e.to_string()));
     }
     if let Some((kind, id)) = definition {
         m.note_definition(kind, id);
     }
     values.extend(results);
     Ok(())
-}
-
-/// Moves an op's own error to its place in the text.
-fn placed(at: &IrError, e: IrError) -> IrError {
-    match at {
-        IrError::Parse { line, column, .. } => {
-            IrError::Parse { line: *line, column: *column, message: e.to_string() }
-        }
-        _ => e,
-    }
 }
 
 fn location(l: &mut Lexer, m: &mut Module) -> Result<LocId> {

@@ -6,7 +6,6 @@ use crate::dtype::DType;
 use crate::graph::Graph;
 use crate::module::{Module, Sharding};
 use crate::op::Operation;
-use crate::ops::call::callee;
 use crate::tensor::Storage;
 use std::fmt::Write;
 
@@ -70,7 +69,7 @@ fn emit(module: &Module, id: usize, done: &mut [bool], out: &mut String, options
     }
     let g = module.graph(crate::module::GraphId(id as u32));
     for (_, o) in g.ops() {
-        if let Some(c) = callee(&o.op) {
+        for c in o.op.callees() {
             emit(module, c.0 as usize, done, out, options);
         }
     }
