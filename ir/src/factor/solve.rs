@@ -8,9 +8,9 @@
 
 use super::{DimFactors, FactorKind, FactorRule};
 use crate::graph::{Graph, OpId, ValueId};
-use crate::module::Module;
+use crate::module::{GraphId, Module};
 use crate::monoid::Monoid;
-use crate::op::Operation;
+use crate::op::{Op, Operation};
 use crate::types::TensorType;
 use smallvec::SmallVec;
 
@@ -28,10 +28,10 @@ enum Node {
 /// A list of atoms, outermost first.
 pub type AtomList = SmallVec<[AtomId; 4]>;
 
-/// The atoms of a graph.
+/// What is known of one graph.
 #[derive(Clone, Debug, Default)]
-pub struct Atoms {
-    nodes: Vec<Node>,
+struct Scope {
+    graph: Option<GraphId>,
     /// Per value and dimension.
     dims: Vec<Vec<AtomList>>,
     /// Per op, the atom made for each factor of its rule.
@@ -39,17 +39,71 @@ pub struct Atoms {
     rules: Vec<FactorRule>,
 }
 
+/// The atoms of a graph, or of a graph and those it calls.
+#[derive(Clone, Debug, Default)]
+pub struct Atoms {
+    nodes: Vec<Node>,
+    scopes: Vec<Scope>,
+}
+
 impl Atoms {
-    /// Solves the rules of a graph's ops.
+    /// Solves the rules of a graph's ops. A call counts as one op with [`graph_rule`] as its rule.
     pub fn solve(module: &Module, graph: &Graph) -> Atoms {
-        let mut a = Atoms { ops: vec![Vec::new(); graph.op_count()], ..Atoms::default() };
-        a.rules = vec![FactorRule::default(); graph.op_count()];
-        a.dims = (0..graph.value_count()).map(|v| a.fresh(graph.ty(ValueId(v as u32)))).collect();
+        let mut a = Atoms::default();
+        a.add_scope(module, graph, None);
+        a.mark_needs();
+        a
+    }
+
+    /// Solves a graph together with all graphs it calls. A called graph is one scope however often it is called,
+    /// so its atoms are the same in every call. Scope 0 is the graph itself; [`Atoms::scope_of`] finds the others.
+    pub fn solve_calls(module: &Module, entry: GraphId) -> Atoms {
+        fn visit(module: &Module, order: &mut Vec<GraphId>, g: GraphId) {
+            for (_, o) in module.graph(g).ops() {
+                if let Op::Call(c) = &o.op
+                    && !order.contains(&c.graph)
+                {
+                    visit(module, order, c.graph);
+                }
+            }
+            if !order.contains(&g) {
+                order.push(g);
+            }
+        }
+        let mut a = Atoms::default();
+        let mut order = Vec::new();
+        visit(module, &mut order, entry);
+        for &g in &order {
+            a.add_scope(module, module.graph(g), Some(g));
+        }
+        a.scopes.rotate_right(1);
+        a.mark_needs();
+        a
+    }
+
+    fn add_scope(&mut self, module: &Module, graph: &Graph, id: Option<GraphId>) {
+        let mut scope = Scope { graph: id, ops: vec![Vec::new(); graph.op_count()], ..Scope::default() };
+        scope.rules = vec![FactorRule::default(); graph.op_count()];
+        scope.dims = (0..graph.value_count()).map(|v| self.fresh(graph.ty(ValueId(v as u32)))).collect();
         for (id, data) in graph.ops() {
+            if let Op::Call(c) = &data.op
+                && let Some(callee) = self.scopes.iter().position(|s| s.graph == Some(c.graph))
+            {
+                let g = module.graph(c.graph);
+                let sides = data.operands.iter().zip(g.params()).chain(data.results.iter().zip(g.results()));
+                for (mine, theirs) in sides {
+                    for d in 0..graph.ty(*mine).rank() {
+                        let a = scope.dims[mine.0 as usize][d].clone();
+                        let b = self.scopes[callee].dims[theirs.0 as usize][d].clone();
+                        self.unify(&a, &b);
+                    }
+                }
+                continue;
+            }
             let operands: SmallVec<[&TensorType; 4]> = data.operands.iter().map(|&v| graph.ty(v)).collect();
             let results: Vec<TensorType> = data.results.iter().map(|&v| graph.ty(v).clone()).collect();
             let rule = data.op.factor_rule(&operands, &results, module);
-            let made: Vec<AtomId> = rule.factors.iter().map(|f| a.leaf(f.size)).collect();
+            let made: Vec<AtomId> = rule.factors.iter().map(|f| self.leaf(f.size)).collect();
             let sides =
                 data.operands.iter().zip(&rule.operands).chain(data.results.iter().zip(&rule.results));
             for (v, dims) in sides {
@@ -57,28 +111,39 @@ impl Atoms {
                     if factors.is_empty() {
                         continue;
                     }
-                    let theirs = a.dims[v.0 as usize][d].clone();
+                    let theirs = scope.dims[v.0 as usize][d].clone();
                     let mine: AtomList = factors.iter().map(|&f| made[f]).collect();
-                    a.unify(&theirs, &mine);
+                    self.unify(&theirs, &mine);
                 }
             }
-            a.ops[id.0 as usize] = made;
-            a.rules[id.0 as usize] = rule;
+            scope.ops[id.0 as usize] = made;
+            scope.rules[id.0 as usize] = rule;
         }
-        for (id, _) in graph.ops() {
-            for f in 0..a.rules[id.0 as usize].factors.len() {
-                let kind = a.rules[id.0 as usize].factors[f].kind;
-                let atoms = a.factor(id, f);
-                for (i, &atom) in atoms.iter().enumerate() {
-                    // A shard of an inner atom is strided: it has no single start.
-                    let inner = i > 0 && matches!(kind, FactorKind::Offset | FactorKind::Range);
-                    if inner || matches!(kind, FactorKind::Whole | FactorKind::Halo { .. }) {
-                        a.mark_whole(atom);
+        self.scopes.push(scope);
+    }
+
+    /// Marks the atoms that some op needs whole, once all refinement is done.
+    fn mark_needs(&mut self) {
+        for s in 0..self.scopes.len() {
+            for op in 0..self.scopes[s].ops.len() {
+                for f in 0..self.scopes[s].ops[op].len() {
+                    let kind = self.scopes[s].rules[op].factors[f].kind;
+                    let atoms = self.resolve(&[self.scopes[s].ops[op][f]]);
+                    for (i, &atom) in atoms.iter().enumerate() {
+                        // A shard of an inner atom is strided: it has no single start.
+                        let inner = i > 0 && matches!(kind, FactorKind::Offset | FactorKind::Range);
+                        if inner || matches!(kind, FactorKind::Whole | FactorKind::Halo { .. }) {
+                            self.mark_whole(atom);
+                        }
                     }
                 }
             }
         }
-        a
+    }
+
+    /// The scope of a called graph, after [`Atoms::solve_calls`].
+    pub fn scope_of(&self, graph: GraphId) -> Option<usize> {
+        self.scopes.iter().position(|s| s.graph == Some(graph))
     }
 
     fn leaf(&mut self, size: usize) -> AtomId {
@@ -98,6 +163,26 @@ impl Atoms {
             id = next;
         }
         id
+    }
+
+    /// [`Atoms::find`] that shortens the path for the next caller.
+    fn find_mut(&mut self, id: AtomId) -> AtomId {
+        let root = self.find(id);
+        let mut at = id;
+        while let Node::Link(next) = self.nodes[at.0 as usize] {
+            self.nodes[at.0 as usize] = Node::Link(root);
+            at = next;
+        }
+        root
+    }
+
+    /// Identifies the dimensions of two values of a scope that must always be laid out alike (a donated argument
+    /// and the result that replaces it).
+    pub fn tie(&mut self, scope: usize, a: ValueId, b: ValueId) {
+        for d in 0..self.scopes[scope].dims[a.0 as usize].len() {
+            let (x, y) = (self.dim_in(scope, a, d), self.dim_in(scope, b, d));
+            self.unify(&x, &y);
+        }
     }
 
     fn flatten(&self, id: AtomId, out: &mut AtomList) {
@@ -147,7 +232,7 @@ impl Atoms {
         let (mut a, mut b) = (flat(self, a), flat(self, b));
         // From the innermost outwards.
         while let (Some(x), Some(y)) = (a.pop(), b.pop()) {
-            let (x, y) = (self.find(x), self.find(y));
+            let (x, y) = (self.find_mut(x), self.find_mut(y));
             let (m, n) = (self.size_of(x), self.size_of(y));
             if x == y {
                 continue;
@@ -199,19 +284,34 @@ impl Atoms {
         (a, b)
     }
 
-    /// The canonical atoms of a dimension of a value.
+    /// The canonical atoms of a dimension of a value of scope 0.
     pub fn dim(&self, v: ValueId, d: usize) -> AtomList {
-        self.resolve(&self.dims[v.0 as usize][d])
+        self.dim_in(0, v, d)
     }
 
-    /// The canonical atoms of factor `f` of an op's rule.
+    /// The canonical atoms of factor `f` of the rule of an op of scope 0.
     pub fn factor(&self, op: OpId, f: usize) -> AtomList {
-        self.resolve(&[self.ops[op.0 as usize][f]])
+        self.factor_in(0, op, f)
     }
 
-    /// The rule of an op.
+    /// The rule of an op of scope 0.
     pub fn rule(&self, op: OpId) -> &FactorRule {
-        &self.rules[op.0 as usize]
+        self.rule_in(0, op)
+    }
+
+    /// The canonical atoms of a dimension of a value of a scope.
+    pub fn dim_in(&self, scope: usize, v: ValueId, d: usize) -> AtomList {
+        self.resolve(&self.scopes[scope].dims[v.0 as usize][d])
+    }
+
+    /// The canonical atoms of factor `f` of the rule of an op of a scope.
+    pub fn factor_in(&self, scope: usize, op: OpId, f: usize) -> AtomList {
+        self.resolve(&[self.scopes[scope].ops[op.0 as usize][f]])
+    }
+
+    /// The rule of an op of a scope; empty for a call solved together with its graph.
+    pub fn rule_in(&self, scope: usize, op: OpId) -> &FactorRule {
+        &self.scopes[scope].rules[op.0 as usize]
     }
 
     /// Canonical atoms of a list.
@@ -231,9 +331,17 @@ impl Atoms {
         self.is_whole_node(self.find(atom))
     }
 
-    /// Whether a value has the atom in some dimension.
+    /// Whether a value of scope 0 has the atom in some dimension.
     pub fn value_has(&self, v: ValueId, atom: AtomId) -> bool {
-        (0..self.dims[v.0 as usize].len()).any(|d| self.dim(v, d).contains(&atom))
+        (0..self.scopes[0].dims[v.0 as usize].len()).any(|d| self.dim(v, d).contains(&atom))
+    }
+
+    /// Every canonical atom once, in order of creation.
+    pub fn all(&self) -> Vec<AtomId> {
+        (0..self.nodes.len() as u32)
+            .map(AtomId)
+            .filter(|a| matches!(self.nodes[a.0 as usize], Node::Leaf { .. }))
+            .collect()
     }
 }
 
