@@ -1,0 +1,1 @@
+//! Repeated layers: one graph per segment, called once per instance.
