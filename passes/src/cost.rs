@@ -1,0 +1,84 @@
+//! The cost model: predicted time of ops and collectives on a device, in integer picoseconds.
+//!
+//! A roofline: an op takes the longer of its arithmetic and its memory traffic, plus a launch. Costs are
+//! integers, so that comparing them never depends on a rounding mode.
+
+use msc_ir::ops::collective::Collective;
+use msc_ir::ops::slice::Slice;
+use msc_ir::{Op, TensorType};
+
+/// Rates of one device and its links. The defaults are an Ascend 910B3 in a server of eight (cube rate and
+/// vector rate from core counts and clocks, HBM bandwidth as published, link bandwidth as measured by users).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DeviceModel {
+    /// Matrix products: bf16 floating-point operations per nanosecond.
+    pub cube_flops_per_ns: u64,
+    /// Elementwise operations on f32 per nanosecond.
+    pub vector_ops_per_ns: u64,
+    /// HBM bytes per nanosecond.
+    pub hbm_bytes_per_ns: u64,
+    /// Bytes per nanosecond to one peer; a group of n ranks has n − 1 such links (full mesh).
+    pub link_bytes_per_ns: u64,
+    /// Start of a kernel, in picoseconds.
+    pub launch_ps: u64,
+    /// Latency of a collective, in picoseconds.
+    pub latency_ps: u64,
+}
+
+impl Default for DeviceModel {
+    fn default() -> Self {
+        DeviceModel {
+            cube_flops_per_ns: 295_000,
+            vector_ops_per_ns: 4_600,
+            hbm_bytes_per_ns: 1_400,
+            link_bytes_per_ns: 21,
+            launch_ps: 5_000_000,
+            latency_ps: 20_000_000,
+        }
+    }
+}
+
+fn per(amount: u64, rate_per_ns: u64) -> u64 {
+    amount.saturating_mul(1_000) / rate_per_ns.max(1)
+}
+
+impl DeviceModel {
+    /// Predicted time of one op at its local shapes, in picoseconds; 0 for ops that move and compute nothing.
+    pub fn op_ps(&self, op: &Op, operands: &[&TensorType], results: &[&TensorType]) -> u64 {
+        let bytes: u64 = operands.iter().chain(results).map(|t| t.bytes() as u64).sum();
+        match op {
+            Op::Constant(_) | Op::Iota(_) | Op::Reshape(_) | Op::Barrier(_) | Op::Call(_) => 0,
+            // Broadcasts are read through, not written, once groups are generated.
+            Op::Broadcast(_) => 0,
+            Op::Collective(_) => 0,
+            Op::DotGeneral(d) => {
+                let (b, m, n, k) = d.matmul_sizes(operands[0], operands[1]);
+                let flops = 2 * (b * m * n * k) as u64;
+                per(flops, self.cube_flops_per_ns).max(per(bytes, self.hbm_bytes_per_ns)) + self.launch_ps
+            }
+            Op::Slice(Slice::Update) => {
+                per(2 * operands[1].bytes() as u64, self.hbm_bytes_per_ns) + self.launch_ps
+            }
+            _ => {
+                let elements: u64 = results.iter().map(|t| t.elements() as u64).sum();
+                per(elements, self.vector_ops_per_ns).max(per(bytes, self.hbm_bytes_per_ns)) + self.launch_ps
+            }
+        }
+    }
+
+    /// Predicted time of a collective over a group of `n` ranks, in picoseconds. `operand` is the local operand.
+    pub fn collective_ps(&self, op: &Collective, operand: &TensorType, n: usize) -> u64 {
+        let n = n as u64;
+        if n <= 1 {
+            return 0;
+        }
+        let bytes = operand.bytes() as u64;
+        let moved = match op {
+            Collective::AllReduce { .. } => 2 * bytes * (n - 1) / n,
+            Collective::AllGather { .. } => bytes * (n - 1),
+            Collective::ReduceScatter { .. } => bytes * (n - 1) / n,
+            _ => bytes,
+        };
+        self.latency_ps + per(moved, self.link_bytes_per_ns * (n - 1))
+    }
+}
