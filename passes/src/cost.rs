@@ -66,6 +66,11 @@ impl DeviceModel {
         }
     }
 
+    /// Predicted time of one generated kernel that does `elements` elementwise operations and moves `bytes`.
+    pub fn kernel_ps(&self, elements: u64, bytes: u64) -> u64 {
+        per(elements, self.vector_ops_per_ns).max(per(bytes, self.hbm_bytes_per_ns)) + self.launch_ps
+    }
+
     /// Predicted time of a collective over a group of `n` ranks, in picoseconds. `operand` is the local operand.
     pub fn collective_ps(&self, op: &Collective, operand: &TensorType, n: usize) -> u64 {
         let n = n as u64;
