@@ -95,18 +95,18 @@ impl Operation for Reduce {
         let data = if dtype.is_float() {
             let values = x.data.to_f64s();
             let (start, kind) = (self.monoid.identity(dtype), combiner(self.monoid));
-            let fold = |b: &usize| {
-                offset.iter().fold(start, |acc, o| {
-                    let v = values[b + o];
-                    match kind {
-                        BinaryKind::Add => acc + v,
-                        BinaryKind::Multiply => acc * v,
-                        BinaryKind::Maximum if acc.is_nan() || v.is_nan() => f64::NAN,
-                        BinaryKind::Minimum if acc.is_nan() || v.is_nan() => f64::NAN,
-                        BinaryKind::Maximum => acc.max(v),
-                        _ => acc.min(v),
-                    }
-                })
+            let step = |acc: f64, v: f64| match kind {
+                BinaryKind::Add => acc + v,
+                BinaryKind::Multiply => acc * v,
+                BinaryKind::Maximum if acc.is_nan() || v.is_nan() => f64::NAN,
+                BinaryKind::Minimum if acc.is_nan() || v.is_nan() => f64::NAN,
+                BinaryKind::Maximum => acc.max(v),
+                _ => acc.min(v),
+            };
+            // Folded from the first element: a sum of one element is that element, −0 included.
+            let fold = |b: &usize| match offset.split_first() {
+                Some((first, rest)) => rest.iter().fold(values[b + first], |acc, o| step(acc, values[b + o])),
+                None => start,
             };
             Storage::from_f64s(dtype, &base.iter().map(fold).collect::<Vec<_>>())
         } else {
