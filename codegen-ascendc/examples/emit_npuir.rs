@@ -1,0 +1,68 @@
+//! Writes kernels of the row family as AscendNPU IR modules into a directory, one file each:
+//! `cargo run --example emit_npuir -- DIR`.
+
+use std::path::PathBuf;
+
+use msc_codegen::npuir::{self, Spelling};
+use msc_codegen::tile::build::{RowDef, RowGroup, RowShape, build_rows, norms};
+use msc_codegen::tile::{BinaryOp, CompareOp, DType, DeviceSpec, Over, ReduceOp, UnaryOp};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let dir = PathBuf::from(std::env::args().nth(1).ok_or("usage: emit_npuir DIR")?);
+    std::fs::create_dir_all(&dir)?;
+    for (n, group) in groups().into_iter().enumerate() {
+        for kernel in build_rows(&group, &DeviceSpec::ascend_910b3())?.kernels {
+            npuir::check(&kernel)?;
+            let file = format!("{n:02}_{}_{}x{}.mlir", kernel.name, group.rows, group.cols);
+            std::fs::write(dir.join(file), npuir::emit(&kernel, Spelling::Mlir19)?)?;
+        }
+    }
+    Ok(())
+}
+
+/// Groups at shapes that bring out every form: whole rows and chunks, full and partial tiles, one and
+/// several rows a tile.
+fn groups() -> Vec<RowGroup> {
+    let mut groups = Vec::new();
+    for hidden in [64, 1003, 5120] {
+        for dtype in [DType::F32, DType::BF16] {
+            for rows in [32, 4099] {
+                groups.push(norms::rms_norm(rows, hidden, dtype, 1e-5));
+                groups.push(norms::add_rms_norm(rows, hidden, dtype, 1e-5));
+                groups.push(norms::rms_norm_grad(rows, hidden, dtype, true));
+            }
+        }
+    }
+    for cols in [65536, 100_003] {
+        groups.push(norms::rms_norm(6, cols, DType::BF16, 1e-5));
+        groups.push(norms::rms_norm_grad(6, cols, DType::BF16, true));
+    }
+    for cols in [100, 50_257] {
+        groups.push(cross_entropy(300, cols));
+    }
+    groups
+}
+
+/// Loss per row of logits [R, V] (bf16) against labels [R] (i32), and the softmax (bf16).
+fn cross_entropy(rows: i64, cols: i64) -> RowGroup {
+    let mut g = RowGroup::new("cross_entropy", rows, cols);
+    let logits = g.input("logits", RowShape::Full, DType::BF16);
+    let labels = g.input("labels", RowShape::Column, DType::I32);
+    let x = g.convert(logits, DType::F32);
+    let max = g.reduce(ReduceOp::Max, x);
+    let shifted = g.binary(BinaryOp::Sub, x, max);
+    let e = g.unary(UnaryOp::Exp, shifted);
+    let sum = g.reduce(ReduceOp::Sum, e);
+    let position = g.push(RowDef::Position(Over::Cols));
+    let zero = g.num(0.0);
+    let op = CompareOp::Eq;
+    let picked = g.push(RowDef::Select { op, a: position, b: labels, on_true: shifted, on_false: zero });
+    let picked = g.reduce(ReduceOp::Sum, picked);
+    let log = g.unary(UnaryOp::Log, sum);
+    let loss = g.binary(BinaryOp::Sub, log, picked);
+    g.store("loss", loss, DType::F32);
+    let p = g.binary(BinaryOp::Div, e, sum);
+    let p = g.convert(p, DType::BF16);
+    g.store("p", p, DType::BF16);
+    g
+}
