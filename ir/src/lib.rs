@@ -23,6 +23,8 @@ pub mod op;
 pub mod ops;
 pub mod program;
 pub mod tensor;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 pub mod text;
 pub mod types;
 pub mod verify;

@@ -1,6 +1,6 @@
 //! A graph at other sizes.
 
-use super::solve::{AtomId, Atoms};
+use super::solve::{AtomId, AtomList, Atoms};
 use crate::error::{IrError, Result};
 use crate::graph::{Graph, ValueId};
 use crate::module::Module;
@@ -10,43 +10,28 @@ use smallvec::SmallVec;
 use std::collections::BTreeMap;
 
 /// Re-derives a graph for parameters of other sizes: each atom takes the size the parameters give it, ops take
-/// the sizes of theirs.
+/// the sizes of theirs. In a composite dimension that leaves a choice the outermost atom takes the change.
 ///
 /// # Errors
 /// [`IrError::Unsupported`] where the sizes contradict each other, where an atom that some op needs whole would
 /// change, or where an op has no form at the new sizes.
 pub fn resize_graph(module: &mut Module, source: &Graph, params: &[TensorType]) -> Result<Graph> {
+    resize_between(module, source, params, &[])
+}
+
+/// [`resize_graph`] where the sizes of the results are known too.
+///
+/// # Errors
+/// As [`resize_graph`].
+pub fn resize_between(
+    module: &mut Module,
+    source: &Graph,
+    params: &[TensorType],
+    results: &[TensorType],
+) -> Result<Graph> {
     let refuse = |m: String| IrError::unsupported(format!("resize @{}", source.name), m);
     let atoms = Atoms::solve(module, source);
-    let mut sizes: BTreeMap<AtomId, usize> = BTreeMap::new();
-    for (&v, new) in source.params().iter().zip(params) {
-        let old = source.ty(v);
-        if new.dtype != old.dtype || new.rank() != old.rank() {
-            return Err(refuse(format!("parameter {old} cannot become {new}")));
-        }
-        for d in 0..old.rank() {
-            // In a composite dimension the outermost atom takes the change.
-            let list = atoms.dim(v, d);
-            let Some((&first, rest)) = list.split_first() else {
-                if old.shape[d] == new.shape[d] {
-                    continue;
-                }
-                return Err(refuse(format!("dimension {d} of {old} has no factor to resize")));
-            };
-            let inner: usize =
-                rest.iter().map(|&a| sizes.get(&a).copied().unwrap_or(atoms.size(a))).product();
-            if inner == 0 || !new.shape[d].is_multiple_of(inner) {
-                return Err(refuse(format!("dimension {d} of {new} does not divide by {inner}")));
-            }
-            let n = new.shape[d] / inner;
-            if n != atoms.size(first) && atoms.is_whole(first) {
-                return Err(refuse(format!("dimension {d} of {old} is needed whole")));
-            }
-            if *sizes.entry(first).or_insert(n) != n {
-                return Err(refuse(format!("dimension {d} of {new} contradicts another parameter")));
-            }
-        }
-    }
+    let sizes = atom_sizes(source, &atoms, params, results).map_err(refuse)?;
     let local = |v: ValueId| -> TensorType {
         let t = source.ty(v);
         let shape: Shape = (0..t.rank())
@@ -81,4 +66,61 @@ pub fn resize_graph(module: &mut Module, source: &Graph, params: &[TensorType]) 
     let results: Vec<ValueId> = source.results().iter().filter_map(|r| map[r.0 as usize]).collect();
     out.set_results(results);
     Ok(out)
+}
+
+/// The new size of every atom that a parameter (or a result, where given) has.
+fn atom_sizes(
+    source: &Graph,
+    atoms: &Atoms,
+    params: &[TensorType],
+    results: &[TensorType],
+) -> std::result::Result<BTreeMap<AtomId, usize>, String> {
+    let mut dims: Vec<(AtomList, usize, usize)> = Vec::new();
+    for (&v, new) in source.params().iter().zip(params).chain(source.results().iter().zip(results)) {
+        let old = source.ty(v);
+        if new.dtype != old.dtype || new.rank() != old.rank() {
+            return Err(format!("{old} cannot become {new}"));
+        }
+        for d in 0..old.rank() {
+            let list = atoms.dim(v, d);
+            if list.is_empty() && old.shape[d] != new.shape[d] {
+                return Err(format!("dimension {d} of {old} has no factor to resize"));
+            }
+            dims.push((list, old.shape[d], new.shape[d]));
+        }
+    }
+    let mut sizes: BTreeMap<AtomId, usize> = BTreeMap::new();
+    // Simple dimensions first, then composite ones as long as one atom is unknown, then by choice.
+    loop {
+        let mut choice: Option<(AtomId, usize)> = None;
+        let mut progress = false;
+        for (list, _, new) in &dims {
+            let unknown: AtomList = list.iter().copied().filter(|a| !sizes.contains_key(a)).collect();
+            let known: usize = list.iter().filter_map(|a| sizes.get(a)).product();
+            match unknown.as_slice() {
+                [] => {}
+                [one] => {
+                    let n = if known == 0 { atoms.size(*one) } else { new / known };
+                    sizes.insert(*one, n);
+                    progress = true;
+                }
+                [.., last] => {
+                    choice.get_or_insert((*last, atoms.size(*last)));
+                }
+            }
+        }
+        if !progress {
+            let Some((atom, n)) = choice else { break };
+            sizes.insert(atom, n);
+        }
+    }
+    for (list, old, new) in &dims {
+        if !list.is_empty() && list.iter().map(|a| sizes[a]).product::<usize>() != *new {
+            return Err(format!("a dimension of {old} cannot take size {new} beside the others"));
+        }
+        if let Some(a) = list.iter().find(|&&a| sizes[&a] != atoms.size(a) && atoms.is_whole(a)) {
+            return Err(format!("a dimension of size {} is needed whole", atoms.size(*a)));
+        }
+    }
+    Ok(sizes)
 }

@@ -20,7 +20,12 @@ pub struct AtomId(pub u32);
 
 #[derive(Clone, Debug)]
 enum Node {
-    Leaf { size: usize, whole: bool },
+    /// `weight` counts the nodes linked to this one, so that links stay short.
+    Leaf {
+        size: usize,
+        whole: bool,
+        weight: u32,
+    },
     Link(AtomId),
     Split(AtomId, AtomId),
 }
@@ -147,7 +152,7 @@ impl Atoms {
     }
 
     fn leaf(&mut self, size: usize) -> AtomId {
-        self.nodes.push(Node::Leaf { size, whole: false });
+        self.nodes.push(Node::Leaf { size, whole: false, weight: 1 });
         AtomId(self.nodes.len() as u32 - 1)
     }
 
@@ -247,17 +252,13 @@ impl Atoms {
                     b.extend(ys);
                     continue;
                 }
-                let whole = self.is_whole_node(x) || self.is_whole_node(y);
-                self.nodes[x.0 as usize] = Node::Link(y);
-                if whole {
-                    self.mark_whole(y);
-                }
-            } else if m > n && m % n == 0 {
+                self.link(x, y);
+            } else if m > n && n > 0 && m % n == 0 {
                 let (outer, inner) = self.refine(x, m / n, n);
                 a.push(outer);
                 a.push(inner);
                 b.push(y);
-            } else if n > m && n % m == 0 {
+            } else if n > m && m > 0 && n % m == 0 {
                 let (outer, inner) = self.refine(y, n / m, m);
                 b.push(outer);
                 b.push(inner);
@@ -269,6 +270,19 @@ impl Atoms {
                 return;
             }
         }
+    }
+
+    /// Makes two leaves one.
+    fn link(&mut self, x: AtomId, y: AtomId) {
+        let (Node::Leaf { size, whole: a, weight: m }, Node::Leaf { whole: b, weight: n, .. }) =
+            (&self.nodes[x.0 as usize], &self.nodes[y.0 as usize])
+        else {
+            return;
+        };
+        let both = Node::Leaf { size: *size, whole: *a || *b, weight: m + n };
+        let (child, root) = if m < n { (x, y) } else { (y, x) };
+        self.nodes[child.0 as usize] = Node::Link(root);
+        self.nodes[root.0 as usize] = both;
     }
 
     fn refine(&mut self, id: AtomId, outer: usize, inner: usize) -> (AtomId, AtomId) {
@@ -349,7 +363,7 @@ impl Atoms {
 ///
 /// An atom of a parameter or result is a factor. It passes unless some op needs it whole; it is reduced by a
 /// monoid if every result without it is directly the result of a reduction over it; otherwise, where a result
-/// lacks it, it is whole.
+/// lacks it, it is whole, unless it passes and the result does not depend on any value that has it.
 pub fn graph_rule(module: &Module, graph: &Graph) -> FactorRule {
     let atoms = Atoms::solve(module, graph);
     let params: Vec<&TensorType> = graph.params().iter().map(|&v| graph.ty(v)).collect();
@@ -388,20 +402,34 @@ pub fn reduces(atoms: &Atoms, op: OpId, atom: AtomId) -> Option<Monoid> {
     })
 }
 
+/// [`reduces`], where the op needs no start for it: with an operand that lacks the factor (the input of a
+/// scatter) only one shard may contribute that operand.
+fn reduces_alone(atoms: &Atoms, op: OpId, atom: AtomId) -> Option<Monoid> {
+    let rule = atoms.rule(op);
+    let has =
+        |dims: &Vec<DimFactors>| dims.iter().any(|d| d.iter().any(|&f| atoms.factor(op, f).contains(&atom)));
+    reduces(atoms, op, atom).filter(|_| rule.operands.iter().all(has))
+}
+
 fn kind_of(graph: &Graph, atoms: &Atoms, atom: AtomId) -> FactorKind {
     if atoms.is_whole(atom) {
         return FactorKind::Whole;
     }
-    let mut kind = FactorKind::Pass;
+    let mut monoid: Option<Monoid> = None;
     let mut direct: Vec<OpId> = Vec::new();
-    for &v in graph.results() {
-        if atoms.value_has(v, atom) {
+    let lacking: Vec<ValueId> =
+        graph.results().iter().copied().filter(|&v| !atoms.value_has(v, atom)).collect();
+    let depends = if lacking.is_empty() { Vec::new() } else { dependants(graph, atoms, atom) };
+    let mut independent = false;
+    for v in lacking {
+        if !depends[v.0 as usize] {
+            independent = true;
             continue;
         }
         let Some((op, _)) = graph.def(v) else { return FactorKind::Whole };
-        match reduces(atoms, op, atom) {
-            Some(m) if kind == FactorKind::Pass || kind == FactorKind::Reduce(m) => {
-                kind = FactorKind::Reduce(m);
+        match reduces_alone(atoms, op, atom) {
+            Some(m) if monoid.is_none_or(|old| old == m) => {
+                monoid = Some(m);
                 direct.push(op);
             }
             _ => return FactorKind::Whole,
@@ -417,5 +445,26 @@ fn kind_of(graph: &Graph, atoms: &Atoms, atom: AtomId) -> FactorKind {
                 !matches!(factor.kind, FactorKind::Pass) && atoms.factor(id, f).contains(&atom)
             })
     });
-    if inside { FactorKind::Whole } else { kind }
+    match monoid {
+        _ if inside => FactorKind::Whole,
+        // Combining the shards' results would combine the same value several times.
+        Some(_) if independent => FactorKind::Whole,
+        Some(m) => FactorKind::Reduce(m),
+        None => FactorKind::Pass,
+    }
+}
+
+/// Which values are computed from values that have the atom.
+fn dependants(graph: &Graph, atoms: &Atoms, atom: AtomId) -> Vec<bool> {
+    let mut out = vec![false; graph.value_count()];
+    for &p in graph.params() {
+        out[p.0 as usize] = atoms.value_has(p, atom);
+    }
+    for (_, data) in graph.ops() {
+        let any = data.operands.iter().any(|v| out[v.0 as usize]);
+        for &r in &data.results {
+            out[r.0 as usize] = any || atoms.value_has(r, atom);
+        }
+    }
+    out
 }

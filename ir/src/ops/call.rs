@@ -2,10 +2,12 @@
 
 use crate::attr::{AttrMap, AttrReader, AttrValue};
 use crate::error::{IrError, Result};
-use crate::factor::FactorRule;
+use crate::factor::resize::resize_between;
 use crate::factor::solve::graph_rule;
-use crate::graph::Graph;
+use crate::factor::{FactorRule, Starts};
+use crate::graph::{Graph, ValueId};
 use crate::interp::{EvalCx, RanksCx, Row};
+use crate::location::LocId;
 use crate::module::{GraphId, Module};
 use crate::op::{Op, Operation};
 use crate::tensor::Tensor;
@@ -78,6 +80,20 @@ impl Operation for Call {
         Ok((*self).into())
     }
 
+    /// A call of the graph at the local sizes.
+    fn build_shard(
+        &self,
+        module: &mut Module,
+        graph: &mut Graph,
+        operands: &[ValueId],
+        results: &[TensorType],
+        _: &Starts,
+        loc: LocId,
+    ) -> Result<SmallVec<[ValueId; 1]>> {
+        let local = localised(module, self.graph, graph, operands, results)?;
+        graph.add(module, Call { graph: local }, operands, loc)
+    }
+
     fn callees(&self) -> SmallVec<[GraphId; 2]> {
         smallvec![self.graph]
     }
@@ -85,6 +101,24 @@ impl Operation for Call {
     fn callees_mut(&mut self) -> SmallVec<[&mut GraphId; 2]> {
         smallvec![&mut self.graph]
     }
+}
+
+/// The graph `callee` at the sizes of `operands` and `results`; itself if those are its own.
+pub(crate) fn localised(
+    module: &mut Module,
+    callee: GraphId,
+    graph: &Graph,
+    operands: &[ValueId],
+    results: &[TensorType],
+) -> Result<GraphId> {
+    let source = module.graph(callee);
+    let types: Vec<TensorType> = operands.iter().map(|&v| graph.ty(v).clone()).collect();
+    if source.param_types() == types {
+        return Ok(callee);
+    }
+    let source = source.clone();
+    let local = resize_between(module, &source, &types, results)?;
+    Ok(module.add_graph(local))
 }
 
 /// Graphs that entries reach, callees before callers.

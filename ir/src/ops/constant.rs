@@ -2,14 +2,18 @@
 
 use super::expect_operands;
 use crate::attr::{AttrMap, AttrReader, AttrValue};
-use crate::constant::ConstId;
+use crate::constant::{ConstData, ConstId};
 use crate::error::{IrError, Result};
-use crate::factor::{FactorKind, FactorRule};
+use crate::factor::{FactorKind, FactorRule, Starts};
+use crate::graph::{Graph, ValueId};
 use crate::interp::EvalCx;
+use crate::location::LocId;
 use crate::module::Module;
 use crate::op::{Op, Operation};
+use crate::ops::slice::Slice;
 use crate::tensor::Tensor;
 use crate::types::TensorType;
+use smallvec::SmallVec;
 
 /// A constant of the module's store: `→ T[…]`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -50,12 +54,12 @@ impl Operation for ConstantOp {
         Ok(vec![cx.module().constants.get(self.id).tensor().converted(results[0].dtype)])
     }
 
-    /// A splat's dimensions pass; those of other constants are whole (a shard is a slice of it).
+    /// A splat's dimensions pass; a shard of another constant is the slice of it where the shard starts.
     fn factor_rule(&self, operands: &[&TensorType], results: &[TensorType], module: &Module) -> FactorRule {
         let mut r = FactorRule::empty(operands, results);
         let splat = module.constants.splat_value(self.id).is_some();
         for (d, &n) in results[0].shape.iter().enumerate() {
-            let f = r.factor(n, if splat { FactorKind::Pass } else { FactorKind::Whole });
+            let f = r.factor(n, if splat { FactorKind::Pass } else { FactorKind::Offset });
             r.on_result(0, d, f);
         }
         r
@@ -68,21 +72,39 @@ impl Operation for ConstantOp {
     fn build_shard(
         &self,
         module: &mut Module,
-        graph: &mut crate::graph::Graph,
-        _: &[crate::graph::ValueId],
+        graph: &mut Graph,
+        _: &[ValueId],
         results: &[TensorType],
-        _: &crate::factor::Starts,
-        loc: crate::location::LocId,
-    ) -> Result<smallvec::SmallVec<[crate::graph::ValueId; 1]>> {
+        starts: &Starts,
+        loc: LocId,
+    ) -> Result<SmallVec<[ValueId; 1]>> {
         let c = module.constants.get(self.id);
-        let id = if c.ty == results[0] {
-            self.id
-        } else {
-            let v = c.splat_value().ok_or_else(|| {
-                IrError::unsupported(self.name(), "a constant of differing elements has no shard")
-            })?;
-            module.constants.intern_splat(results[0].clone(), v)
-        };
-        graph.add(module, ConstantOp { id }, &[], loc)
+        if c.ty == results[0] {
+            return graph.add(module, *self, &[], loc);
+        }
+        if let ConstData::Splat(e) = &c.data {
+            let e = e.clone();
+            let id = module.constants.intern_splat_bytes(results[0].clone(), &e);
+            return graph.add(module, ConstantOp { id }, &[], loc);
+        }
+        let global = c.ty.clone();
+        let mut operands = vec![graph.add1(module, *self, &[], loc)?];
+        for d in 0..global.rank() {
+            // Factor `d` is dimension `d`.
+            operands.push(match starts.get(&d) {
+                Some(s) => s.value,
+                None if global.shape[d] == results[0].shape[d] => {
+                    let zero = module.constants.intern_splat(TensorType::scalar(Slice::START), 0.0);
+                    graph.add1(module, ConstantOp { id: zero }, &[], loc)?
+                }
+                None => {
+                    return Err(IrError::unsupported(
+                        self.name(),
+                        format!("a constant of differing elements of type {global} at {}", results[0]),
+                    ));
+                }
+            });
+        }
+        graph.add(module, Slice::Dynamic { sizes: results[0].shape.clone() }, &operands, loc)
     }
 }

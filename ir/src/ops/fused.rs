@@ -145,17 +145,16 @@ impl Operation for Fused {
         module: &mut Module,
         graph: &mut crate::graph::Graph,
         operands: &[crate::graph::ValueId],
-        _: &[TensorType],
-        starts: &crate::factor::Starts,
+        results: &[TensorType],
+        _: &crate::factor::Starts,
         loc: crate::location::LocId,
     ) -> Result<SmallVec<[crate::graph::ValueId; 1]>> {
-        let _ = starts;
         let types: Vec<TensorType> = operands.iter().map(|&v| graph.ty(v).clone()).collect();
         let source = module.graph(self.definition).clone();
         let definition = if source.param_types() == types {
             self.definition
         } else {
-            let local = crate::factor::resize::resize_graph(module, &source, &types)?;
+            let local = crate::factor::resize::resize_between(module, &source, &types, results)?;
             match &self.kind {
                 // Generated groups are told apart by their definitions.
                 FusedKind::RowGroup => module.add_graph(local),

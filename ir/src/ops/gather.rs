@@ -1,24 +1,18 @@
 //! `gather`.
 
+use super::indexing::{OutOfRange, SplitComponent, expect_index_vectors, index_at, relative_indices};
 use super::{expect_dims, expect_operands};
 use crate::attr::{AttrMap, AttrReader, AttrValue, ints};
-use crate::dtype::DType;
 use crate::error::{IrError, Result};
-use crate::factor::{FactorKind, FactorRule, Start, Starts};
+use crate::factor::{FactorKind, FactorRule, Starts};
 use crate::graph::{Graph, ValueId};
 use crate::interp::EvalCx;
 use crate::location::LocId;
 use crate::module::Module;
 use crate::op::{Op, Operation};
-use crate::ops::binary::BinaryKind;
 use crate::ops::broadcast::BroadcastInDim;
-use crate::ops::compare::{Compare, Direction};
-use crate::ops::concatenate::Concatenate;
 use crate::ops::constant::ConstantOp;
-use crate::ops::convert::Convert;
-use crate::ops::reshape::Reshape;
 use crate::ops::select::Select;
-use crate::ops::slice::Slice;
 use crate::tensor::{IndexSpace, Tensor};
 use crate::types::{Shape, TensorType, strides};
 use smallvec::SmallVec;
@@ -72,80 +66,6 @@ impl Gather {
     }
 }
 
-/// The element of `indices` for component `c` of the index vector at batch position `batch`.
-pub(crate) fn index_at(indices: &Tensor, vector_dim: usize, batch: &[usize], c: usize) -> i64 {
-    let st = strides(&indices.shape);
-    let mut at = 0;
-    let mut b = batch.iter();
-    for d in 0..indices.shape.len() {
-        at += st[d] * if d == vector_dim { c } else { b.next().copied().unwrap_or(0) };
-    }
-    indices.data.get_i64(at)
-}
-
-/// Verifies the shape of index vectors against the number of addressed dimensions.
-pub(crate) fn expect_index_vectors(
-    op: &str,
-    indices: &TensorType,
-    vector_dim: usize,
-    components: usize,
-) -> Result<()> {
-    if !indices.dtype.is_int() || vector_dim > indices.rank() {
-        return Err(IrError::ty(
-            op,
-            format!("indices {indices} should be integers with dimension {vector_dim}"),
-        ));
-    }
-    let n = indices.shape.get(vector_dim).copied().unwrap_or(1);
-    if n != components {
-        return Err(IrError::ty(
-            op,
-            format!("index vectors of {indices} have {n} components for {components} dimensions"),
-        ));
-    }
-    Ok(())
-}
-
-/// Indices relative to a shard: for each component that addresses a split dimension its start is subtracted.
-/// Returns the new indices and, per split component, (component, local size).
-pub(crate) fn relative_indices(
-    module: &Module,
-    graph: &mut Graph,
-    indices: ValueId,
-    vector_dim: usize,
-    split: &[(usize, Start)],
-    components: usize,
-    loc: LocId,
-) -> Result<ValueId> {
-    let ty = graph.ty(indices).clone();
-    let scalar_ty = TensorType::new(ty.dtype, [1]);
-    let mut parts = Vec::new();
-    for c in 0..components {
-        let start = split.iter().find(|(k, _)| *k == c).map(|(_, s)| s.value);
-        let v = match start {
-            Some(v) => {
-                let v = graph.add1(module, Convert::Value(ty.dtype), &[v], loc)?;
-                graph.add1(module, Reshape { shape: [1].into_iter().collect() }, &[v], loc)?
-            }
-            None => {
-                // Zero without touching the constant store: the ramp of length 1.
-                graph.add1(module, crate::ops::iota::Iota { ty: scalar_ty.clone(), dim: 0 }, &[], loc)?
-            }
-        };
-        parts.push(v);
-    }
-    let starts =
-        if parts.len() == 1 { parts[0] } else { graph.add1(module, Concatenate { dim: 0 }, &parts, loc)? };
-    let starts = if vector_dim < ty.rank() {
-        let b = BroadcastInDim { shape: ty.shape.clone(), dims: [vector_dim].into_iter().collect() };
-        graph.add1(module, b, &[starts], loc)?
-    } else {
-        let s = graph.add1(module, Reshape { shape: Shape::new() }, &[starts], loc)?;
-        graph.add1(module, BroadcastInDim::scalar(&ty.shape), &[s], loc)?
-    };
-    graph.add1(module, BinaryKind::Subtract, &[indices, starts], loc)
-}
-
 impl Operation for Gather {
     fn name(&self) -> &'static str {
         "gather"
@@ -171,7 +91,9 @@ impl Operation for Gather {
         let removed: Vec<usize> =
             self.collapsed_slice_dims.iter().chain(&self.operand_batching_dims).copied().collect();
         expect_dims(op, "collapsed_slice_dims", &removed, x.rank())?;
-        expect_dims(op, "start_index_map", &self.start_index_map, x.rank())?;
+        let addressed: Vec<usize> =
+            self.start_index_map.iter().chain(&self.operand_batching_dims).copied().collect();
+        expect_dims(op, "start_index_map", &addressed, x.rank())?;
         expect_dims(op, "start_indices_batching_dims", &self.start_indices_batching_dims, ix.rank())?;
         if self.operand_batching_dims.len() != self.start_indices_batching_dims.len() {
             return Err(IrError::attr(
@@ -247,10 +169,16 @@ impl Operation for Gather {
         Ok(vec![Tensor::new(shape.iter().copied(), x.data.pick(index))])
     }
 
-    /// Batch dimensions and untouched window dimensions pass; a collapsed indexed dimension is a table's `range`.
+    /// Factors in order: collapsed dimensions (`range` of the table where indexed), batch dimensions, window
+    /// dimensions, the index vector.
     fn factor_rule(&self, operands: &[&TensorType], results: &[TensorType], _: &Module) -> FactorRule {
         let (x, ix) = (operands[0], operands[1]);
         let mut r = FactorRule::empty(operands, results);
+        for &d in &self.collapsed_slice_dims {
+            let kind = if self.start_index_map.contains(&d) { FactorKind::Range } else { FactorKind::Whole };
+            let f = r.factor(x.shape[d], kind);
+            r.on_operand(0, d, f);
+        }
         let window = self.window_dims();
         let batch = self.batch_dims(ix.rank());
         let mut b = batch.iter();
@@ -272,11 +200,6 @@ impl Operation for Gather {
             r.on_operand(0, d, f);
             let g = if passes { f } else { r.factor(self.slice_sizes[d], FactorKind::Whole) };
             r.on_result(0, o, g);
-        }
-        for &d in &self.collapsed_slice_dims {
-            let kind = if self.start_index_map.contains(&d) { FactorKind::Range } else { FactorKind::Whole };
-            let f = r.factor(x.shape[d], kind);
-            r.on_operand(0, d, f);
         }
         if self.index_vector_dim < ix.rank() {
             let f = r.factor(ix.shape[self.index_vector_dim], FactorKind::Whole);
@@ -304,37 +227,29 @@ impl Operation for Gather {
     ) -> Result<SmallVec<[ValueId; 1]>> {
         let (xt, it) = (graph.ty(operands[0]).clone(), graph.ty(operands[1]).clone());
         let op = self.resized(&[&xt, &it], results)?;
-        // The range factors in the rule's order.
-        let split: Vec<(usize, Start)> = self
+        let split: Vec<SplitComponent> = self
             .collapsed_slice_dims
             .iter()
             .enumerate()
-            .filter_map(|(k, d)| {
-                let s = starts.get(&(first_range(self, &xt, &it) + k))?;
-                Some((self.start_index_map.iter().position(|m| m == d)?, *s))
+            .filter_map(|(f, d)| {
+                let start = *starts.get(&f)?;
+                let component = self.start_index_map.iter().position(|m| m == d)?;
+                Some(SplitComponent { component, start, local: xt.shape[*d] })
             })
             .collect();
         if split.is_empty() {
             return graph.add(module, op, operands, loc);
         }
-        // Clamp globally first, so that an index past the table's end hits the last shard's last row.
-        let mut indices = operands[1];
-        for (c, s) in &split {
-            indices = clamp_component(module, graph, indices, self.index_vector_dim, *c, s.global, loc)?;
-        }
-        let n = self.start_index_map.len();
-        let local = relative_indices(module, graph, indices, self.index_vector_dim, &split, n, loc)?;
+        let (local, mask) = relative_indices(
+            module,
+            graph,
+            operands[1],
+            self.index_vector_dim,
+            &split,
+            OutOfRange::Clamp,
+            loc,
+        )?;
         let got = graph.add1(module, op, &[operands[0], local], loc)?;
-        let mut mask: Option<ValueId> = None;
-        for (c, _) in &split {
-            let d = self.start_index_map[*c];
-            let inside =
-                component_in_range(module, graph, local, self.index_vector_dim, *c, xt.shape[d], loc)?;
-            mask = Some(match mask {
-                Some(m) => graph.add1(module, BinaryKind::And, &[m, inside], loc)?,
-                None => inside,
-            });
-        }
         let Some(mask) = mask else { return Ok(SmallVec::from_slice(&[got])) };
         let dims: Shape = (0..results[0].rank()).filter(|d| !self.offset_dims.contains(d)).collect();
         let mask =
@@ -343,98 +258,4 @@ impl Operation for Gather {
         let zero = graph.add1(module, ConstantOp { id: zero }, &[], loc)?;
         graph.add(module, Select::Select, &[mask, got, zero], loc)
     }
-}
-
-/// Index of the first range factor in the order [`Gather::factor_rule`] makes them. A window dimension that does
-/// not pass has two factors and never changes size, so the local operand type tells it apart.
-fn first_range(g: &Gather, operand: &TensorType, indices: &TensorType) -> usize {
-    let two = |d: &&usize| g.start_index_map.contains(*d) || g.slice_sizes[**d] < operand.shape[**d];
-    let window = g.window_dims();
-    g.batch_dims(indices.rank()).len() + window.len() + window.iter().filter(two).count()
-}
-
-fn component(
-    module: &Module,
-    graph: &mut Graph,
-    indices: ValueId,
-    vector_dim: usize,
-    c: usize,
-    loc: LocId,
-) -> Result<ValueId> {
-    let ty = graph.ty(indices).clone();
-    if vector_dim >= ty.rank() {
-        return Ok(indices);
-    }
-    let mut start: Shape = SmallVec::from_elem(0, ty.rank());
-    let mut limit = ty.shape.clone();
-    start[vector_dim] = c;
-    limit[vector_dim] = c + 1;
-    let one = graph.add1(
-        module,
-        Slice::Static { start, limit, stride: SmallVec::from_elem(1, ty.rank()) },
-        &[indices],
-        loc,
-    )?;
-    let shape: Shape = (0..ty.rank()).filter(|&d| d != vector_dim).map(|d| ty.shape[d]).collect();
-    graph.add1(module, Reshape { shape }, &[one], loc)
-}
-
-fn splat(module: &mut Module, graph: &mut Graph, ty: &TensorType, value: f64, loc: LocId) -> Result<ValueId> {
-    let id = module.constants.intern_splat(ty.clone(), value);
-    graph.add1(module, ConstantOp { id }, &[], loc)
-}
-
-fn component_in_range(
-    module: &mut Module,
-    graph: &mut Graph,
-    indices: ValueId,
-    vector_dim: usize,
-    c: usize,
-    size: usize,
-    loc: LocId,
-) -> Result<ValueId> {
-    let i = component(module, graph, indices, vector_dim, c, loc)?;
-    let ty = graph.ty(i).clone();
-    let zero = splat(module, graph, &ty, 0.0, loc)?;
-    let limit = splat(module, graph, &ty, size as f64, loc)?;
-    let ge = graph.add1(module, Compare { direction: Direction::Ge, total_order: false }, &[i, zero], loc)?;
-    let lt =
-        graph.add1(module, Compare { direction: Direction::Lt, total_order: false }, &[i, limit], loc)?;
-    graph.add1(module, BinaryKind::And, &[ge, lt], loc)
-}
-
-fn clamp_component(
-    module: &mut Module,
-    graph: &mut Graph,
-    indices: ValueId,
-    vector_dim: usize,
-    c: usize,
-    size: usize,
-    loc: LocId,
-) -> Result<ValueId> {
-    let ty = graph.ty(indices).clone();
-    if ty.dtype.is_unsigned() && ty.dtype != DType::U64 {
-        return Err(IrError::unsupported("gather", "a split table with unsigned indices"));
-    }
-    // Other components keep their value: their bounds are the type's.
-    let n = if vector_dim < ty.rank() { ty.shape[vector_dim] } else { 1 };
-    let (min, max) = (-(1i64 << 30) as f64, (1i64 << 30) as f64);
-    let bound = |lo: bool| -> Vec<f64> {
-        IndexSpace::new(&ty.shape)
-            .map(|ix| {
-                let mine = n == 1 || ix[vector_dim] == c;
-                match (mine, lo) {
-                    (true, true) => 0.0,
-                    (true, false) => size as f64 - 1.0,
-                    (false, true) => min,
-                    (false, false) => max,
-                }
-            })
-            .collect()
-    };
-    let lo = module.constants.intern_tensor(&Tensor::from_f64s(&ty, &bound(true)));
-    let hi = module.constants.intern_tensor(&Tensor::from_f64s(&ty, &bound(false)));
-    let lo = graph.add1(module, ConstantOp { id: lo }, &[], loc)?;
-    let hi = graph.add1(module, ConstantOp { id: hi }, &[], loc)?;
-    graph.add1(module, Select::Clamp, &[lo, indices, hi], loc)
 }

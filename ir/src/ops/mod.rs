@@ -13,6 +13,7 @@ pub mod convert;
 pub mod dot_general;
 pub mod fused;
 pub mod gather;
+pub(crate) mod indexing;
 pub mod iota;
 pub mod pad;
 pub mod permute;

@@ -1,11 +1,11 @@
 //! `scatter`.
 
-use super::gather::{expect_index_vectors, index_at, relative_indices};
+use super::indexing::{OutOfRange, SplitComponent, expect_index_vectors, index_at, relative_indices, scalar};
 use super::{expect_dims, expect_operands};
 use crate::attr::{AttrMap, AttrReader, AttrValue, ints, word};
 use crate::dtype::DType;
 use crate::error::{IrError, Result};
-use crate::factor::{FactorKind, FactorRule, Start, Starts};
+use crate::factor::{FactorKind, FactorRule, Starts};
 use crate::graph::{Graph, ValueId};
 use crate::interp::EvalCx;
 use crate::location::LocId;
@@ -104,7 +104,9 @@ impl Operation for Scatter {
         let removed: Vec<usize> =
             self.inserted_window_dims.iter().chain(&self.input_batching_dims).copied().collect();
         expect_dims(op, "inserted_window_dims", &removed, x.rank())?;
-        expect_dims(op, "scatter_dims_to_operand_dims", &self.scatter_dims_to_operand_dims, x.rank())?;
+        let addressed: Vec<usize> =
+            self.scatter_dims_to_operand_dims.iter().chain(&self.input_batching_dims).copied().collect();
+        expect_dims(op, "scatter_dims_to_operand_dims", &addressed, x.rank())?;
         expect_dims(op, "scatter_indices_batching_dims", &self.scatter_indices_batching_dims, ix.rank())?;
         if self.input_batching_dims.len() != self.scatter_indices_batching_dims.len() {
             return Err(IrError::attr(
@@ -219,11 +221,17 @@ impl Operation for Scatter {
         Ok(vec![out])
     }
 
-    /// Factors in order: window dimensions, inserted dimensions (`range` of the table), batching dimensions,
-    /// other batch dimensions of the indices (reduced), the index vector.
+    /// Factors in order: inserted dimensions (`range` of the table where indexed), window dimensions, batch
+    /// dimensions of the indices (reduced, or passing where paired with the input's), the index vector.
     fn factor_rule(&self, operands: &[&TensorType], results: &[TensorType], _: &Module) -> FactorRule {
         let (x, ix, u) = (operands[0], operands[1], operands[2]);
         let mut r = FactorRule::empty(operands, results);
+        for &d in &self.inserted_window_dims {
+            let indexed = self.scatter_dims_to_operand_dims.contains(&d);
+            let f = r.factor(x.shape[d], if indexed { FactorKind::Range } else { FactorKind::Whole });
+            r.on_operand(0, d, f);
+            r.on_result(0, d, f);
+        }
         for (&o, &d) in self.update_window_dims.iter().zip(&self.window_dims(x.rank())) {
             let passes = u.shape[o] == x.shape[d] && !self.scatter_dims_to_operand_dims.contains(&d);
             let f = r.factor(x.shape[d], if passes { FactorKind::Pass } else { FactorKind::Whole });
@@ -231,12 +239,6 @@ impl Operation for Scatter {
             r.on_result(0, d, f);
             let g = if passes { f } else { r.factor(u.shape[o], FactorKind::Whole) };
             r.on_operand(2, o, g);
-        }
-        for &d in &self.inserted_window_dims {
-            let indexed = self.scatter_dims_to_operand_dims.contains(&d);
-            let f = r.factor(x.shape[d], if indexed { FactorKind::Range } else { FactorKind::Whole });
-            r.on_operand(0, d, f);
-            r.on_result(0, d, f);
         }
         let batch_of_update: Shape = (0..u.rank()).filter(|d| !self.update_window_dims.contains(d)).collect();
         for (&i, &o) in self.batch_dims(ix.rank()).iter().zip(&batch_of_update) {
@@ -274,40 +276,34 @@ impl Operation for Scatter {
         starts: &Starts,
         loc: LocId,
     ) -> Result<SmallVec<[ValueId; 1]>> {
-        let (xt, ut) = (graph.ty(operands[0]).clone(), graph.ty(operands[2]).clone());
-        let window: usize = self
-            .update_window_dims
-            .iter()
-            .zip(&self.window_dims(xt.rank()))
-            .map(|(&o, d)| {
-                let passes = ut.shape[o] == xt.shape[*d] && !self.scatter_dims_to_operand_dims.contains(d);
-                if passes { 1 } else { 2 }
-            })
-            .sum();
-        let split: Vec<(usize, Start)> = self
+        let xt = graph.ty(operands[0]).clone();
+        let split: Vec<SplitComponent> = self
             .inserted_window_dims
             .iter()
             .enumerate()
-            .filter_map(|(k, d)| {
-                let s = starts.get(&(window + k))?;
-                Some((self.scatter_dims_to_operand_dims.iter().position(|m| m == d)?, *s))
+            .filter_map(|(f, d)| {
+                let start = *starts.get(&f)?;
+                let component = self.scatter_dims_to_operand_dims.iter().position(|m| m == d)?;
+                Some(SplitComponent { component, start, local: xt.shape[*d] })
             })
             .collect();
         let mut ops: SmallVec<[ValueId; 3]> = operands.into();
         if !split.is_empty() {
-            if graph.ty(operands[1]).dtype.is_unsigned() {
-                return Err(IrError::unsupported(self.name(), "a split table with unsigned indices"));
-            }
-            let n = self.scatter_dims_to_operand_dims.len();
-            ops[1] = relative_indices(module, graph, operands[1], self.index_vector_dim, &split, n, loc)?;
+            // Updates outside the shard are dropped, as those outside the input are.
+            (ops[1], _) = relative_indices(
+                module,
+                graph,
+                operands[1],
+                self.index_vector_dim,
+                &split,
+                OutOfRange::Keep,
+                loc,
+            )?;
         }
         // Where the updates are split, only the first shard keeps the input; the others start from the identity.
         if let Some(m) = self.combine {
-            let reduced =
-                starts.range(window + self.inserted_window_dims.len()..).map(|(_, s)| *s).collect::<Vec<_>>();
-            for s in reduced.into_iter().filter(|s| s.reduced) {
-                let zero = module.constants.intern_splat(TensorType::scalar(DType::I32), 0.0);
-                let zero = graph.add1(module, ConstantOp { id: zero }, &[], loc)?;
+            for s in starts.values().filter(|s| s.reduced) {
+                let zero = scalar(module, graph, DType::I32, 0.0, loc)?;
                 let first = graph.add1(
                     module,
                     Compare { direction: Direction::Eq, total_order: false },
