@@ -1,6 +1,7 @@
 //! A graph at other sizes.
 
-use super::solve::{AtomId, AtomList, Atoms};
+use super::Starts;
+use super::solve::{AtomId, AtomList, Atoms, graph_factors};
 use crate::error::{IrError, Result};
 use crate::graph::{Graph, ValueId};
 use crate::module::Module;
@@ -16,22 +17,44 @@ use std::collections::BTreeMap;
 /// [`IrError::Unsupported`] where the sizes contradict each other, where an atom that some op needs whole would
 /// change, or where an op has no form at the new sizes.
 pub fn resize_graph(module: &mut Module, source: &Graph, params: &[TensorType]) -> Result<Graph> {
-    resize_between(module, source, params, &[])
+    let atoms = Atoms::solve(module, source);
+    let sizes = atom_sizes(source, &atoms, BTreeMap::new(), params, &[]);
+    rebuild(module, source, &atoms, sizes, params)
 }
 
-/// [`resize_graph`] where the sizes of the results are known too.
+/// A graph at the sizes of one shard: `starts` names the factors of [`graph_rule`](super::solve::graph_rule)
+/// that are split, all others keep their size. Where it is empty the sizes decide, as in [`resize_graph`].
 ///
 /// # Errors
 /// As [`resize_graph`].
-pub fn resize_between(
+pub fn shard_graph(
     module: &mut Module,
     source: &Graph,
     params: &[TensorType],
     results: &[TensorType],
+    starts: &Starts,
+) -> Result<Graph> {
+    let atoms = Atoms::solve(module, source);
+    let (_, known) = graph_factors(source, &atoms);
+    let unsplit = known
+        .iter()
+        .enumerate()
+        .filter(|(f, _)| !starts.is_empty() && !starts.contains_key(f))
+        .map(|(_, &a)| (a, atoms.size(a)))
+        .collect();
+    let sizes = atom_sizes(source, &atoms, unsplit, params, results);
+    rebuild(module, source, &atoms, sizes, params)
+}
+
+fn rebuild(
+    module: &mut Module,
+    source: &Graph,
+    atoms: &Atoms,
+    sizes: std::result::Result<BTreeMap<AtomId, usize>, String>,
+    params: &[TensorType],
 ) -> Result<Graph> {
     let refuse = |m: String| IrError::unsupported(format!("resize @{}", source.name), m);
-    let atoms = Atoms::solve(module, source);
-    let sizes = atom_sizes(source, &atoms, params, results).map_err(refuse)?;
+    let sizes = sizes.map_err(refuse)?;
     let local = |v: ValueId| -> TensorType {
         let t = source.ty(v);
         let shape: Shape = (0..t.rank())
@@ -68,10 +91,11 @@ pub fn resize_between(
     Ok(out)
 }
 
-/// The new size of every atom that a parameter (or a result, where given) has.
+/// The new size of every atom that a parameter (or a result, where given) has, some of them `known` before.
 fn atom_sizes(
     source: &Graph,
     atoms: &Atoms,
+    known: BTreeMap<AtomId, usize>,
     params: &[TensorType],
     results: &[TensorType],
 ) -> std::result::Result<BTreeMap<AtomId, usize>, String> {
@@ -89,7 +113,7 @@ fn atom_sizes(
             dims.push((list, old.shape[d], new.shape[d]));
         }
     }
-    let mut sizes: BTreeMap<AtomId, usize> = BTreeMap::new();
+    let mut sizes = known;
     // Simple dimensions first, then composite ones as long as one atom is unknown, then by choice.
     loop {
         let mut choice: Option<(AtomId, usize)> = None;

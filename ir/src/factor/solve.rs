@@ -365,7 +365,11 @@ impl Atoms {
 /// monoid if every result without it is directly the result of a reduction over it; otherwise, where a result
 /// lacks it, it is whole, unless it passes and the result does not depend on any value that has it.
 pub fn graph_rule(module: &Module, graph: &Graph) -> FactorRule {
-    let atoms = Atoms::solve(module, graph);
+    graph_factors(graph, &Atoms::solve(module, graph)).0
+}
+
+/// [`graph_rule`] of solved atoms, and the atom behind each factor.
+pub fn graph_factors(graph: &Graph, atoms: &Atoms) -> (FactorRule, Vec<AtomId>) {
     let params: Vec<&TensorType> = graph.params().iter().map(|&v| graph.ty(v)).collect();
     let results = graph.result_types();
     let mut rule = FactorRule::empty(&params, &results);
@@ -378,7 +382,7 @@ pub fn graph_rule(module: &Module, graph: &Graph) -> FactorRule {
             for atom in atoms.dim(v, d) {
                 let f = known.iter().position(|&k| k == atom).unwrap_or_else(|| {
                     known.push(atom);
-                    rule.factor(atoms.size(atom), kind_of(graph, &atoms, atom))
+                    rule.factor(atoms.size(atom), kind_of(graph, atoms, atom))
                 });
                 list.push(f);
             }
@@ -390,7 +394,7 @@ pub fn graph_rule(module: &Module, graph: &Graph) -> FactorRule {
         }
         if is_param { p += 1 } else { r += 1 }
     }
-    rule
+    (rule, known)
 }
 
 /// The monoid by which op `op` reduces `atom`, if it does.

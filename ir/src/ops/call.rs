@@ -2,7 +2,7 @@
 
 use crate::attr::{AttrMap, AttrReader, AttrValue};
 use crate::error::{IrError, Result};
-use crate::factor::resize::resize_between;
+use crate::factor::resize::shard_graph;
 use crate::factor::solve::graph_rule;
 use crate::factor::{FactorRule, Starts};
 use crate::graph::{Graph, ValueId};
@@ -87,10 +87,11 @@ impl Operation for Call {
         graph: &mut Graph,
         operands: &[ValueId],
         results: &[TensorType],
-        _: &Starts,
+        starts: &Starts,
         loc: LocId,
     ) -> Result<SmallVec<[ValueId; 1]>> {
-        let local = localised(module, self.graph, graph, operands, results)?;
+        let types: Vec<TensorType> = operands.iter().map(|&v| graph.ty(v).clone()).collect();
+        let local = localised(module, self.graph, &types, results, starts)?;
         graph.add(module, Call { graph: local }, operands, loc)
     }
 
@@ -103,21 +104,20 @@ impl Operation for Call {
     }
 }
 
-/// The graph `callee` at the sizes of `operands` and `results`; itself if those are its own.
+/// The graph `callee` at the sizes of one shard; itself if those are its own.
 pub(crate) fn localised(
     module: &mut Module,
     callee: GraphId,
-    graph: &Graph,
-    operands: &[ValueId],
+    operands: &[TensorType],
     results: &[TensorType],
+    starts: &Starts,
 ) -> Result<GraphId> {
     let source = module.graph(callee);
-    let types: Vec<TensorType> = operands.iter().map(|&v| graph.ty(v).clone()).collect();
-    if source.param_types() == types {
+    if source.param_types() == operands && source.result_types() == results {
         return Ok(callee);
     }
     let source = source.clone();
-    let local = resize_between(module, &source, &types, results)?;
+    let local = shard_graph(module, &source, operands, results, starts)?;
     Ok(module.add_graph(local))
 }
 

@@ -146,7 +146,7 @@ impl Operation for Fused {
         graph: &mut crate::graph::Graph,
         operands: &[crate::graph::ValueId],
         results: &[TensorType],
-        _: &crate::factor::Starts,
+        starts: &crate::factor::Starts,
         loc: crate::location::LocId,
     ) -> Result<SmallVec<[crate::graph::ValueId; 1]>> {
         let types: Vec<TensorType> = operands.iter().map(|&v| graph.ty(v).clone()).collect();
@@ -154,7 +154,7 @@ impl Operation for Fused {
         let definition = if source.param_types() == types {
             self.definition
         } else {
-            let local = crate::factor::resize::resize_between(module, &source, &types, results)?;
+            let local = crate::factor::resize::shard_graph(module, &source, &types, results, starts)?;
             match &self.kind {
                 // Generated groups are told apart by their definitions.
                 FusedKind::RowGroup => module.add_graph(local),
