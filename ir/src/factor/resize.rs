@@ -124,7 +124,7 @@ fn atom_sizes(
             match unknown.as_slice() {
                 [] => {}
                 [one] => {
-                    let n = if known == 0 { atoms.size(*one) } else { new / known };
+                    let n = new.checked_div(known).unwrap_or(atoms.size(*one));
                     sizes.insert(*one, n);
                     progress = true;
                 }
