@@ -5,6 +5,7 @@
 //! [`Op::from_attrs`](crate::Op::from_attrs) are each other's inverse.
 
 use crate::error::{IrError, Result};
+use crate::module::{GraphId, Module};
 use std::collections::BTreeMap;
 
 /// An attribute's value.
@@ -22,6 +23,8 @@ pub enum AttrValue {
     Word(String),
     /// A reference to a graph of the module, by name.
     Graph(String),
+    /// References to graphs of the module, by name.
+    Graphs(Vec<String>),
     /// A reference to a constant of the module's store, by index.
     Const(u32),
     /// A quoted string.
@@ -134,6 +137,28 @@ impl AttrReader {
             AttrValue::Graph(g) => Ok(g),
             v => Err(self.wrong(key, "a graph", &v)),
         }
+    }
+
+    /// A graph of the module, by its name.
+    pub fn known_graph(&mut self, key: &str, module: &Module) -> Result<GraphId> {
+        let g = self.graph(key)?;
+        self.lookup(key, &g, module)
+    }
+
+    /// A list of graphs of the module, by their names.
+    pub fn known_graphs(&mut self, key: &str, module: &Module) -> Result<Vec<GraphId>> {
+        let names = match self.take(key)? {
+            AttrValue::Graphs(g) => g,
+            AttrValue::Ints(v) if v.is_empty() => Vec::new(),
+            v => return Err(self.wrong(key, "a list of graphs", &v)),
+        };
+        names.iter().map(|g| self.lookup(key, g, module)).collect()
+    }
+
+    fn lookup(&self, key: &str, name: &str, module: &Module) -> Result<GraphId> {
+        module
+            .graph_by_name(name)
+            .ok_or_else(|| IrError::attr(&self.op, key, format!("there is no graph @{name} before this one")))
     }
 
     /// A constant's index.

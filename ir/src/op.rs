@@ -206,6 +206,10 @@ op_set! {
     Barrier(ops::barrier::OptimizationBarrier),
     /// Call of a graph.
     Call(ops::call::Call),
+    /// `while`.
+    While(ops::while_loop::While),
+    /// `if` and `case`.
+    Branch(ops::branch::Branch),
     /// Collectives and the rank's own position.
     Collective(ops::collective::Collective),
     /// A named or generated operation with a definition.

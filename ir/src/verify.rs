@@ -9,6 +9,7 @@ use crate::error::{IrError, Result};
 use crate::graph::{Graph, Use, ValueDef};
 use crate::module::{GraphId, Module};
 use crate::op::{Op, Operation};
+use crate::ops::call::wires;
 use crate::types::TensorType;
 
 /// Verifies a module.
@@ -26,7 +27,8 @@ pub fn verify(module: &Module) -> Result<()> {
     }
     for (kind, id) in module.definitions() {
         let g = module.graph(id);
-        if g.ops().any(|(_, o)| matches!(o.op, Op::Fused(_) | Op::Call(_) | Op::Collective(_))) {
+        let plain = |op: &Op| !matches!(op, Op::Fused(_) | Op::Collective(_)) && wires(op).is_empty();
+        if !g.ops().all(|(_, o)| plain(&o.op)) {
             return Err(broken(g, format!("the definition of {} holds ops that are not plain", kind.name())));
         }
     }

@@ -10,6 +10,8 @@
 //! [local form](crate::Operation::build_shard) on each shard gives the shards of the results; the other kinds
 //! say what else is needed. Every rule is tested by doing exactly that (see `ir/tests/splitting.rs`).
 
+pub mod graph;
+pub(crate) mod region;
 pub mod resize;
 pub mod solve;
 

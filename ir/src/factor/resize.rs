@@ -1,7 +1,8 @@
 //! A graph at other sizes.
 
 use super::Starts;
-use super::solve::{AtomId, AtomList, Atoms, graph_factors};
+use super::graph::graph_factors;
+use super::solve::{AtomId, AtomList, Atoms};
 use crate::error::{IrError, Result};
 use crate::graph::{Graph, ValueId};
 use crate::module::Module;
@@ -18,8 +19,7 @@ use std::collections::BTreeMap;
 /// change, or where an op has no form at the new sizes.
 pub fn resize_graph(module: &mut Module, source: &Graph, params: &[TensorType]) -> Result<Graph> {
     let atoms = Atoms::solve(module, source);
-    let sizes = atom_sizes(source, &atoms, BTreeMap::new(), params, &[]);
-    rebuild(module, source, &atoms, sizes, params)
+    rebuild(module, source, &atoms, 0, BTreeMap::new(), params, &[])
 }
 
 /// A graph at the sizes of one shard: `starts` names the factors of [`graph_rule`](super::solve::graph_rule)
@@ -36,30 +36,34 @@ pub fn shard_graph(
 ) -> Result<Graph> {
     let atoms = Atoms::solve(module, source);
     let (_, known) = graph_factors(source, &atoms);
-    let unsplit = known
-        .iter()
-        .enumerate()
-        .filter(|(f, _)| !starts.is_empty() && !starts.contains_key(f))
-        .map(|(_, &a)| (a, atoms.size(a)))
-        .collect();
-    let sizes = atom_sizes(source, &atoms, unsplit, params, results);
-    rebuild(module, source, &atoms, sizes, params)
+    rebuild(module, source, &atoms, 0, unsplit(&atoms, &known, starts), params, results)
 }
 
-fn rebuild(
+/// The sizes of the atoms behind factors that are not split; none where nothing is said to be split.
+pub(super) fn unsplit(atoms: &Atoms, known: &[AtomId], starts: &Starts) -> BTreeMap<AtomId, usize> {
+    let whole = |(f, &a): (usize, &AtomId)| {
+        (!starts.is_empty() && !starts.contains_key(&f)).then(|| (a, atoms.size(a)))
+    };
+    known.iter().enumerate().filter_map(whole).collect()
+}
+
+/// A graph solved as scope `scope` at the sizes that `known` and the types say.
+pub(super) fn rebuild(
     module: &mut Module,
     source: &Graph,
     atoms: &Atoms,
-    sizes: std::result::Result<BTreeMap<AtomId, usize>, String>,
+    scope: usize,
+    known: BTreeMap<AtomId, usize>,
     params: &[TensorType],
+    results: &[TensorType],
 ) -> Result<Graph> {
     let refuse = |m: String| IrError::unsupported(format!("resize @{}", source.name), m);
-    let sizes = sizes.map_err(refuse)?;
+    let sizes = atom_sizes(source, atoms, scope, known, params, results).map_err(refuse)?;
     let local = |v: ValueId| -> TensorType {
         let t = source.ty(v);
         let shape: Shape = (0..t.rank())
             .map(|d| {
-                let list = atoms.dim(v, d);
+                let list = atoms.dim_in(scope, v, d);
                 if list.is_empty() {
                     return t.shape[d];
                 }
@@ -95,6 +99,7 @@ fn rebuild(
 fn atom_sizes(
     source: &Graph,
     atoms: &Atoms,
+    scope: usize,
     known: BTreeMap<AtomId, usize>,
     params: &[TensorType],
     results: &[TensorType],
@@ -106,7 +111,7 @@ fn atom_sizes(
             return Err(format!("{old} cannot become {new}"));
         }
         for d in 0..old.rank() {
-            let list = atoms.dim(v, d);
+            let list = atoms.dim_in(scope, v, d);
             if list.is_empty() && old.shape[d] != new.shape[d] {
                 return Err(format!("dimension {d} of {old} has no factor to resize"));
             }

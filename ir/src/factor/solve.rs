@@ -6,13 +6,15 @@
 //! class of dimensions, over the whole graph, that can only be split together. Nearly linear in the number of
 //! ops.
 
-use super::{DimFactors, FactorKind, FactorRule};
+use super::{FactorKind, FactorRule};
 use crate::graph::{Graph, OpId, ValueId};
 use crate::module::{GraphId, Module};
-use crate::monoid::Monoid;
-use crate::op::{Op, Operation};
+use crate::op::Operation;
+use crate::ops::call::wires;
 use crate::types::TensorType;
 use smallvec::SmallVec;
+
+pub use super::graph::{graph_factors, graph_rule, reduces};
 
 /// Index of an atom in its [`Atoms`]. Only ids that [`Atoms::resolve`] returns are canonical.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -60,15 +62,15 @@ impl Atoms {
         a
     }
 
-    /// Solves a graph together with all graphs it calls. A called graph is one scope however often it is called,
+    /// Solves a graph together with all graphs it calls, loops over or branches to. A called graph is one scope however often it is called,
     /// so its atoms are the same in every call. Scope 0 is the graph itself; [`Atoms::scope_of`] finds the others.
     pub fn solve_calls(module: &Module, entry: GraphId) -> Atoms {
         fn visit(module: &Module, order: &mut Vec<GraphId>, g: GraphId) {
             for (_, o) in module.graph(g).ops() {
-                if let Op::Call(c) = &o.op
-                    && !order.contains(&c.graph)
-                {
-                    visit(module, order, c.graph);
+                for w in wires(&o.op) {
+                    if !order.contains(&w.graph) {
+                        visit(module, order, w.graph);
+                    }
                 }
             }
             if !order.contains(&g) {
@@ -86,21 +88,57 @@ impl Atoms {
         a
     }
 
+    /// Solves several graphs, one scope each, whose parameters are the same values, and in which the results are
+    /// the same as each other's (`alike`: branches) or as scope 0's parameters (a loop's body; the other scopes,
+    /// its condition, give other results).
+    pub(super) fn solve_together(module: &Module, graphs: &[GraphId], alike: bool) -> Atoms {
+        let mut a = Atoms::default();
+        for &g in graphs {
+            a.add_scope(module, module.graph(g), Some(g));
+        }
+        let Some(first) = graphs.first().map(|&g| module.graph(g)) else { return a };
+        let mut pairs: Vec<(ValueId, usize, ValueId)> = Vec::new();
+        if !alike {
+            pairs.extend(first.params().iter().zip(first.results()).map(|(&p, &r)| (p, 0, r)));
+        }
+        for (s, &g) in graphs.iter().enumerate().skip(1) {
+            let g = module.graph(g);
+            pairs.extend(first.params().iter().zip(g.params()).map(|(&p, &q)| (p, s, q)));
+            if alike {
+                pairs.extend(first.results().iter().zip(g.results()).map(|(&p, &q)| (p, s, q)));
+            }
+        }
+        for (v, s, w) in pairs {
+            for d in 0..a.scopes[0].dims[v.0 as usize].len() {
+                let (x, y) = (a.dim_in(0, v, d), a.dim_in(s, w, d));
+                a.unify(&x, &y);
+            }
+        }
+        a.mark_needs();
+        a
+    }
+
     fn add_scope(&mut self, module: &Module, graph: &Graph, id: Option<GraphId>) {
         let mut scope = Scope { graph: id, ops: vec![Vec::new(); graph.op_count()], ..Scope::default() };
         scope.rules = vec![FactorRule::default(); graph.op_count()];
         scope.dims = (0..graph.value_count()).map(|v| self.fresh(graph.ty(ValueId(v as u32)))).collect();
         for (id, data) in graph.ops() {
-            if let Op::Call(c) = &data.op
-                && let Some(callee) = self.scopes.iter().position(|s| s.graph == Some(c.graph))
-            {
-                let g = module.graph(c.graph);
-                let sides = data.operands.iter().zip(g.params()).chain(data.results.iter().zip(g.results()));
-                for (mine, theirs) in sides {
-                    for d in 0..graph.ty(*mine).rank() {
-                        let a = scope.dims[mine.0 as usize][d].clone();
-                        let b = self.scopes[callee].dims[theirs.0 as usize][d].clone();
-                        self.unify(&a, &b);
+            let wired = wires(&data.op);
+            let known =
+                |w: &crate::ops::call::Wire| self.scopes.iter().position(|s| s.graph == Some(w.graph));
+            let callees: Option<Vec<usize>> = wired.iter().map(known).collect();
+            if let Some(callees) = callees.filter(|c| !c.is_empty()) {
+                for (w, callee) in wired.iter().zip(callees) {
+                    let g = module.graph(w.graph);
+                    let carried = data.operands.iter().zip(g.results()).filter(|_| w.carries);
+                    let results = data.results.iter().zip(g.results()).filter(|_| w.results);
+                    let sides = data.operands[w.first_operand..].iter().zip(g.params());
+                    for (mine, theirs) in sides.chain(results).chain(carried) {
+                        for d in 0..graph.ty(*mine).rank() {
+                            let a = scope.dims[mine.0 as usize][d].clone();
+                            let b = self.scopes[callee].dims[theirs.0 as usize][d].clone();
+                            self.unify(&a, &b);
+                        }
                     }
                 }
                 continue;
@@ -347,7 +385,12 @@ impl Atoms {
 
     /// Whether a value of scope 0 has the atom in some dimension.
     pub fn value_has(&self, v: ValueId, atom: AtomId) -> bool {
-        (0..self.scopes[0].dims[v.0 as usize].len()).any(|d| self.dim(v, d).contains(&atom))
+        self.value_has_in(0, v, atom)
+    }
+
+    /// Whether a value of a scope has the atom in some dimension.
+    pub fn value_has_in(&self, scope: usize, v: ValueId, atom: AtomId) -> bool {
+        (0..self.scopes[scope].dims[v.0 as usize].len()).any(|d| self.dim_in(scope, v, d).contains(&atom))
     }
 
     /// Every canonical atom once, in order of creation.
@@ -357,118 +400,4 @@ impl Atoms {
             .filter(|a| matches!(self.nodes[a.0 as usize], Node::Leaf { .. }))
             .collect()
     }
-}
-
-/// The factor rule of a graph seen as one op.
-///
-/// An atom of a parameter or result is a factor. It passes unless some op needs it whole; it is reduced by a
-/// monoid if every result without it is directly the result of a reduction over it; otherwise, where a result
-/// lacks it, it is whole, unless it passes and the result does not depend on any value that has it.
-pub fn graph_rule(module: &Module, graph: &Graph) -> FactorRule {
-    graph_factors(graph, &Atoms::solve(module, graph)).0
-}
-
-/// [`graph_rule`] of solved atoms, and the atom behind each factor.
-pub fn graph_factors(graph: &Graph, atoms: &Atoms) -> (FactorRule, Vec<AtomId>) {
-    let params: Vec<&TensorType> = graph.params().iter().map(|&v| graph.ty(v)).collect();
-    let results = graph.result_types();
-    let mut rule = FactorRule::empty(&params, &results);
-    let mut known: Vec<AtomId> = Vec::new();
-    let sides = graph.params().iter().map(|&v| (true, v)).chain(graph.results().iter().map(|&v| (false, v)));
-    let (mut p, mut r) = (0, 0);
-    for (is_param, v) in sides {
-        for d in 0..graph.ty(v).rank() {
-            let mut list = DimFactors::new();
-            for atom in atoms.dim(v, d) {
-                let f = known.iter().position(|&k| k == atom).unwrap_or_else(|| {
-                    known.push(atom);
-                    rule.factor(atoms.size(atom), kind_of(graph, atoms, atom))
-                });
-                list.push(f);
-            }
-            if is_param {
-                rule.operands[p][d] = list;
-            } else {
-                rule.results[r][d] = list;
-            }
-        }
-        if is_param { p += 1 } else { r += 1 }
-    }
-    (rule, known)
-}
-
-/// The monoid by which op `op` reduces `atom`, if it does.
-pub fn reduces(atoms: &Atoms, op: OpId, atom: AtomId) -> Option<Monoid> {
-    let rule = atoms.rule(op);
-    rule.factors.iter().enumerate().find_map(|(f, factor)| match factor.kind {
-        FactorKind::Reduce(m) if atoms.factor(op, f).contains(&atom) => Some(m),
-        _ => None,
-    })
-}
-
-/// [`reduces`], where the op needs no start for it: with an operand that lacks the factor (the input of a
-/// scatter) only one shard may contribute that operand.
-fn reduces_alone(atoms: &Atoms, op: OpId, atom: AtomId) -> Option<Monoid> {
-    let rule = atoms.rule(op);
-    let has =
-        |dims: &Vec<DimFactors>| dims.iter().any(|d| d.iter().any(|&f| atoms.factor(op, f).contains(&atom)));
-    reduces(atoms, op, atom).filter(|_| rule.operands.iter().all(has))
-}
-
-fn kind_of(graph: &Graph, atoms: &Atoms, atom: AtomId) -> FactorKind {
-    if atoms.is_whole(atom) {
-        return FactorKind::Whole;
-    }
-    let mut monoid: Option<Monoid> = None;
-    let mut direct: Vec<OpId> = Vec::new();
-    let lacking: Vec<ValueId> =
-        graph.results().iter().copied().filter(|&v| !atoms.value_has(v, atom)).collect();
-    let depends = if lacking.is_empty() { Vec::new() } else { dependants(graph, atoms, atom) };
-    let mut independent = false;
-    for v in lacking {
-        if !depends[v.0 as usize] {
-            independent = true;
-            continue;
-        }
-        let Some((op, _)) = graph.def(v) else { return FactorKind::Whole };
-        match reduces_alone(atoms, op, atom) {
-            Some(m) if monoid.is_none_or(|old| old == m) => {
-                monoid = Some(m);
-                direct.push(op);
-            }
-            _ => return FactorKind::Whole,
-        }
-        if !graph.value(v).uses.is_empty() {
-            return FactorKind::Whole;
-        }
-    }
-    // A reduction inside whose value is used further makes the factor whole.
-    let inside = graph.ops().any(|(id, _)| {
-        !direct.contains(&id)
-            && atoms.rule(id).factors.iter().enumerate().any(|(f, factor)| {
-                !matches!(factor.kind, FactorKind::Pass) && atoms.factor(id, f).contains(&atom)
-            })
-    });
-    match monoid {
-        _ if inside => FactorKind::Whole,
-        // Combining the shards' results would combine the same value several times.
-        Some(_) if independent => FactorKind::Whole,
-        Some(m) => FactorKind::Reduce(m),
-        None => FactorKind::Pass,
-    }
-}
-
-/// Which values are computed from values that have the atom.
-fn dependants(graph: &Graph, atoms: &Atoms, atom: AtomId) -> Vec<bool> {
-    let mut out = vec![false; graph.value_count()];
-    for &p in graph.params() {
-        out[p.0 as usize] = atoms.value_has(p, atom);
-    }
-    for (_, data) in graph.ops() {
-        let any = data.operands.iter().any(|v| out[v.0 as usize]);
-        for &r in &data.results {
-            out[r.0 as usize] = any || atoms.value_has(r, atom);
-        }
-    }
-    out
 }

@@ -121,6 +121,38 @@ pub(crate) fn localised(
     Ok(module.add_graph(local))
 }
 
+/// How the values of a graph that an op runs on its own operands are the op's: its parameters are the operands
+/// from `first_operand` on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Wire {
+    /// The graph.
+    pub graph: GraphId,
+    /// The operand that is the graph's first parameter.
+    pub first_operand: usize,
+    /// Whether the graph's results are the op's.
+    pub results: bool,
+    /// Whether the graph's results are its next parameters.
+    pub carries: bool,
+}
+
+/// The graphs that an op runs on its own operands: those of calls, loops and branches. Definitions of fused ops
+/// and reducers are not among them.
+pub fn wires(op: &Op) -> SmallVec<[Wire; 2]> {
+    match op {
+        Op::Call(c) => smallvec![Wire { graph: c.graph, first_operand: 0, results: true, carries: false }],
+        Op::While(w) => smallvec![
+            Wire { graph: w.body, first_operand: 0, results: true, carries: true },
+            Wire { graph: w.cond, first_operand: 0, results: false, carries: false },
+        ],
+        Op::Branch(b) => b
+            .callees()
+            .into_iter()
+            .map(|graph| Wire { graph, first_operand: 1, results: true, carries: false })
+            .collect(),
+        _ => SmallVec::new(),
+    }
+}
+
 /// Graphs that entries reach, callees before callers.
 pub fn reachable(module: &Module) -> Vec<GraphId> {
     fn visit(module: &Module, g: GraphId, seen: &mut [bool], out: &mut Vec<GraphId>) {

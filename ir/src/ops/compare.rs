@@ -51,6 +51,17 @@ impl Direction {
         Direction::ALL.into_iter().find(|d| d.name() == name)
     }
 
+    /// The direction that says the same of exchanged operands.
+    pub fn swapped(self) -> Direction {
+        match self {
+            Direction::Ge => Direction::Le,
+            Direction::Gt => Direction::Lt,
+            Direction::Le => Direction::Ge,
+            Direction::Lt => Direction::Gt,
+            d => d,
+        }
+    }
+
     fn holds(self, o: Option<Ordering>) -> bool {
         match self {
             Direction::Eq => o == Some(Ordering::Equal),

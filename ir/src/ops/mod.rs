@@ -3,6 +3,7 @@
 
 pub mod barrier;
 pub mod binary;
+pub mod branch;
 pub mod broadcast;
 pub mod call;
 pub mod collective;
@@ -23,6 +24,7 @@ pub mod scatter;
 pub mod select;
 pub mod slice;
 pub mod unary;
+pub mod while_loop;
 
 use crate::error::{IrError, Result};
 use crate::types::TensorType;

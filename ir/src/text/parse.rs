@@ -175,7 +175,15 @@ fn location(l: &mut Lexer, m: &mut Module) -> Result<LocId> {
 
 fn attr(l: &mut Lexer, m: &mut Module) -> Result<AttrValue> {
     if l.eat('[')? {
-        let mut v = Vec::new();
+        let (mut v, mut graphs) = (Vec::new(), Vec::new());
+        while matches!(l.peek(), Token::At(_)) {
+            graphs.push(l.name()?.to_string());
+            l.eat(',')?;
+        }
+        if !graphs.is_empty() {
+            l.expect(']')?;
+            return Ok(AttrValue::Graphs(graphs));
+        }
         while !l.eat(']')? {
             v.push(l.number()?);
             l.eat(',')?;

@@ -125,6 +125,9 @@ fn attr(module: &Module, v: &AttrValue) -> String {
         AttrValue::Float(b) => format!("{:?}", f64::from_bits(*b)),
         AttrValue::Word(w) => w.clone(),
         AttrValue::Graph(g) => format!("@{g}"),
+        AttrValue::Graphs(v) => {
+            format!("[{}]", v.iter().map(|g| format!("@{g}")).collect::<Vec<_>>().join(", "))
+        }
         AttrValue::Text(t) => format!("{t:?}"),
         AttrValue::Const(c) => constant(module, ConstId(*c)),
     }
