@@ -6,7 +6,9 @@
 
 pub mod error;
 pub mod import;
+pub mod mlir_bytecode;
 pub mod raw;
+pub mod vhlo;
 
 pub use error::{Code, FrontendError, Result};
 pub use import::{Annotations, Imported};
