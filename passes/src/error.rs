@@ -20,6 +20,14 @@ pub enum PassError {
         /// What to do.
         help: String,
     },
+    /// The program is larger than a named limit allows: the user's to change.
+    #[error("MSC-C0003: {message}\n  help: {help}")]
+    TooLarge {
+        /// What is too large, and the limit.
+        message: String,
+        /// What to do.
+        help: String,
+    },
     /// A pass broke its own promise: a bug in msc.
     #[error("MSC-C0002: internal: {pass}: {message}")]
     Broken {

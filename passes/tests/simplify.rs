@@ -1,0 +1,214 @@
+//! `simplify` keeps every bit, and does what its module says.
+
+mod graphs;
+
+use graphs::{Random, assert_same, inputs, random_module, tensor};
+use msc_ir::text;
+use msc_ir::verify::verify;
+use msc_passes::simplify::simplify;
+
+/// Simplifies `text`, checks bits on special values, and returns the entry's ops as printed.
+fn simplified(source: &str) -> String {
+    let before = text::parse(source).expect("parses");
+    let mut after = before.clone();
+    simplify(&mut after).expect("simplifies");
+    verify(&after).expect("verifies");
+    for seed in 0..20 {
+        assert_same(&before, &after, &inputs(&before, &mut Random::new(seed), tensor));
+    }
+    let g = after.graph(after.entry().expect("entry").graph);
+    text::print_graph(&after, g, text::PrintOptions::default())
+}
+
+fn entry(params: usize, results: usize) -> String {
+    let p: String = (0..params).map(|i| format!("  param \"p{i}\"\n")).collect();
+    let r: String = (0..results).map(|i| format!("  result \"r{i}\"\n")).collect();
+    format!("entry \"main\" @main {{\n{p}{r}}}\n")
+}
+
+/// One op on `%0: ty`, with constants `%1 = value`; is the result `%0` itself?
+fn is_identity(ty: &str, value: &str, op: &str) -> bool {
+    let source = format!(
+        "module @m\n\ngraph @main(%0: {ty}) {{\n  %1 = constant {{value = splat {ty} {value}}} : {ty}\n  %2 = {op} : {ty}\n  return %2\n}}\n\n{}",
+        entry(1, 1)
+    );
+    let out = simplified(&source);
+    out.contains("return %0") && out.lines().count() == 3
+}
+
+#[test]
+fn exact_identities_fire_and_inexact_ones_do_not() {
+    for (ty, value, op) in [
+        ("f32[4]", "1.0", "multiply %0, %1"),
+        ("bf16[4]", "1.0", "multiply %1, %0"),
+        ("f16[4]", "1.0", "divide %0, %1"),
+        ("f32[4]", "1.0", "power %0, %1"),
+        ("f32[4]", "-0.0", "add %0, %1"),
+        ("f32[4]", "0.0", "subtract %0, %1"),
+        ("f32[4]", "-inf", "maximum %1, %0"),
+        ("f64[4]", "inf", "minimum %0, %1"),
+        ("i32[4]", "0", "add %0, %1"),
+        ("u8[4]", "255", "and %0, %1"),
+        ("i1[4]", "1", "and %1, %0"),
+        ("i1[4]", "0", "or %1, %0"),
+        ("i32[4]", "0", "shift_left %0, %1"),
+    ] {
+        // ±infinity is written by its bytes.
+        let value = match (ty, value) {
+            ("f32[4]", "-inf") => "0x000080ff",
+            ("f64[4]", "inf") => "0x000000000000f07f",
+            (_, v) => v,
+        };
+        assert!(is_identity(ty, value, op), "{op} on {ty} with {value}");
+    }
+    for (ty, value, op) in [
+        ("f32[4]", "0.0", "add %0, %1"),
+        ("f32[4]", "-0.0", "subtract %0, %1"),
+        ("f32[4]", "1.0", "divide %1, %0"),
+        ("f32[4]", "0.0", "maximum %0, %1"),
+        ("i32[4]", "1", "power %1, %0"),
+        ("i32[4]", "0", "subtract %1, %0"),
+    ] {
+        assert!(!is_identity(ty, value, op), "{op} on {ty} with {value}");
+    }
+}
+
+#[test]
+fn calls_are_inlined_and_helpers_dropped() {
+    let out = simplified(&format!(
+        r#"module @m
+
+graph @half(%0: f32[4]) {{
+  %1 = constant {{value = splat f32[4] 0.5}} : f32[4]
+  %2 = multiply %0, %1 : f32[4]
+  return %2, %0
+}}
+
+graph @quarter(%0: f32[4]) {{
+  %1, %2 = call %0 {{graph = @half}} : f32[4], f32[4]
+  %3, %4 = call %1 {{graph = @half}} : f32[4], f32[4]
+  return %3, %2
+}}
+
+graph @main(%0: f32[4]) {{
+  %1, %2 = call %0 {{graph = @quarter}} : f32[4], f32[4]
+  %3 = sine %0 : f32[4]
+  return %1, %2
+}}
+
+{}"#,
+        entry(1, 2)
+    ));
+    insta::assert_snapshot!(out, @r#"
+    graph @main(%0: f32[4]) {
+      %1 = constant {value = splat f32[4] 0.5} : f32[4]
+      %2 = multiply %0, %1 : f32[4]
+      %3 = multiply %2, %1 : f32[4]
+      return %3, %0
+    }
+    "#);
+}
+
+#[test]
+fn movement_is_composed_and_constants_are_folded_once() {
+    let out = simplified(&format!(
+        r#"module @m
+
+graph @main(%0: f32[4], %1: i1[2,4]) {{
+  %2 = broadcast_in_dim %0 {{dims = [2], shape = [1, 1, 4]}} : f32[1,1,4]
+  %3 = broadcast_in_dim %2 {{dims = [0, 1, 2], shape = [2, 3, 4]}} : f32[2,3,4]
+  %4 = transpose %3 {{permutation = [1, 0, 2]}} : f32[3,2,4]
+  %5 = transpose %4 {{permutation = [1, 0, 2]}} : f32[2,3,4]
+  %6 = constant {{value = splat f32[] 2.0}} : f32[]
+  %7 = constant {{value = splat f32[] 1.0}} : f32[]
+  %8 = subtract %6, %7 : f32[]
+  %9 = broadcast_in_dim %8 {{dims = [], shape = [2, 3, 4]}} : f32[2,3,4]
+  %10 = power %5, %9 : f32[2,3,4]
+  %11 = reduce %10 {{dims = [0], monoid = sum}} : f32[3,4]
+  %12 = reshape %11 {{shape = [1, 3, 4]}} : f32[1,3,4]
+  %13 = reduce %12 {{dims = [0], monoid = sum}} : f32[3,4]
+  %14 = convert %1 {{dtype = f32}} : f32[2,4]
+  %15 = constant {{value = splat f32[2,4] 0.0}} : f32[2,4]
+  %16 = compare %14, %15 {{direction = NE}} : i1[2,4]
+  return %13, %16
+}}
+
+{}"#,
+        entry(2, 2)
+    ));
+    insta::assert_snapshot!(out, @r#"
+    graph @main(%0: f32[4], %1: i1[2,4]) {
+      %2 = broadcast_in_dim %0 {dims = [2], shape = [2, 3, 4]} : f32[2,3,4]
+      %3 = reduce %2 {dims = [0], monoid = sum} : f32[3,4]
+      return %3, %1
+    }
+    "#);
+}
+
+#[test]
+fn a_barrier_is_opaque_and_keeps_only_what_is_needed() {
+    let out = simplified(&format!(
+        r#"module @m
+
+graph @main(%0: f32[4], %1: f32[4]) {{
+  %2 = sine %0 : f32[4]
+  %3 = cosine %1 : f32[4]
+  %4, %5 = optimization_barrier %2, %3 : f32[4], f32[4]
+  %6 = negate %4 : f32[4]
+  %7 = negate %2 : f32[4]
+  %8 = add %6, %7 : f32[4]
+  return %8
+}}
+
+{}"#,
+        entry(2, 1)
+    ));
+    insta::assert_snapshot!(out, @r#"
+    graph @main(%0: f32[4], %1: f32[4]) {
+      %2 = sine %0 : f32[4]
+      %3 = optimization_barrier %2 : f32[4]
+      %4 = negate %3 : f32[4]
+      %5 = negate %2 : f32[4]
+      %6 = add %4, %5 : f32[4]
+      return %6
+    }
+    "#);
+}
+
+#[test]
+fn random_graphs_keep_every_bit() {
+    let (mut folded, mut rewritten) = (0, 0);
+    for seed in 0..300 {
+        let before = random_module(seed, 60);
+        let mut after = before.clone();
+        let done = simplify(&mut after).expect("simplifies");
+        folded += done.folded;
+        rewritten += done.rewritten;
+        verify(&after).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        for round in 0..2 {
+            let x = inputs(&before, &mut Random::new(seed ^ round << 32), tensor);
+            assert_same(&before, &after, &x);
+        }
+        let mut again = after.clone();
+        simplify(&mut again).expect("simplifies");
+        assert_eq!(text::print(&after), text::print(&again), "seed {seed}: a second run changes the module");
+    }
+    // Otherwise the test shows nothing.
+    assert!(folded > 300 && rewritten > 300, "{folded} folded, {rewritten} rewritten");
+}
+
+#[test]
+fn exponential_inlining_is_refused() {
+    let mut source =
+        String::from("module @m\n\ngraph @f0(%0: f32[]) {\n  %1 = sine %0 : f32[]\n  return %1\n}\n");
+    for i in 1..40 {
+        source += &format!(
+            "\ngraph @f{i}(%0: f32[]) {{\n  %1 = call %0 {{graph = @f{p}}} : f32[]\n  %2 = call %1 {{graph = @f{p}}} : f32[]\n  return %2\n}}\n",
+            p = i - 1
+        );
+    }
+    source += "\nentry \"main\" @f39 {\n  param \"x\"\n  result \"y\"\n}\n";
+    let mut m = text::parse(&source).expect("parses");
+    let e = simplify(&mut m).expect_err("is too large");
+    assert!(e.to_string().starts_with("MSC-C0003"), "{e}");
+}
