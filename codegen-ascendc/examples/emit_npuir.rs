@@ -4,8 +4,8 @@
 use std::path::PathBuf;
 
 use msc_codegen::npuir::{self, Spelling};
-use msc_codegen::tile::build::{RowDef, RowGroup, RowShape, build_rows, norms};
-use msc_codegen::tile::{BinaryOp, CompareOp, DType, DeviceSpec, Over, ReduceOp, UnaryOp};
+use msc_codegen::tile::build::{RowGroup, build_rows, losses, norms};
+use msc_codegen::tile::{DType, DeviceSpec};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let dir = PathBuf::from(std::env::args().nth(1).ok_or("usage: emit_npuir DIR")?);
@@ -38,31 +38,7 @@ fn groups() -> Vec<RowGroup> {
         groups.push(norms::rms_norm_grad(6, cols, DType::BF16, true));
     }
     for cols in [100, 50_257] {
-        groups.push(cross_entropy(300, cols));
+        groups.push(losses::cross_entropy(300, cols, DType::BF16));
     }
     groups
-}
-
-/// Loss per row of logits [R, V] (bf16) against labels [R] (i32), and the softmax (bf16).
-fn cross_entropy(rows: i64, cols: i64) -> RowGroup {
-    let mut g = RowGroup::new("cross_entropy", rows, cols);
-    let logits = g.input("logits", RowShape::Full, DType::BF16);
-    let labels = g.input("labels", RowShape::Column, DType::I32);
-    let x = g.convert(logits, DType::F32);
-    let max = g.reduce(ReduceOp::Max, x);
-    let shifted = g.binary(BinaryOp::Sub, x, max);
-    let e = g.unary(UnaryOp::Exp, shifted);
-    let sum = g.reduce(ReduceOp::Sum, e);
-    let position = g.push(RowDef::Position(Over::Cols));
-    let zero = g.num(0.0);
-    let op = CompareOp::Eq;
-    let picked = g.push(RowDef::Select { op, a: position, b: labels, on_true: shifted, on_false: zero });
-    let picked = g.reduce(ReduceOp::Sum, picked);
-    let log = g.unary(UnaryOp::Log, sum);
-    let loss = g.binary(BinaryOp::Sub, log, picked);
-    g.store("loss", loss, DType::F32);
-    let p = g.binary(BinaryOp::Div, e, sum);
-    let p = g.convert(p, DType::BF16);
-    g.store("p", p, DType::BF16);
-    g
 }

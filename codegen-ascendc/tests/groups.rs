@@ -5,15 +5,11 @@ mod common;
 
 use common::{Random, error, evaluate, inputs, run};
 use msc_codegen::llvm::{Arg, CompiledKernel, LaunchError, LlvmError, cache_key, compile_object};
-use msc_codegen::tile::build::{RowDef, RowGroup, RowShape, RowValueId, build_rows, norms};
+use msc_codegen::tile::build::{RowDef, RowGroup, RowShape, RowValueId, build_rows, losses, norms};
 use msc_codegen::tile::{BinaryOp, CompareOp, DType, DeviceSpec, Over, ReduceOp, UnaryOp};
 
 fn check(group: &RowGroup, seed: u64, limit: f64) {
-    let mut tensors = inputs(group, seed);
-    if let Some(labels) = tensors.get_mut("labels") {
-        let values: Vec<f64> = (0..group.rows).map(|r| (r * 7919 % group.cols) as f64).collect();
-        *labels = common::Tensor::new(DType::I32, &values);
-    }
+    let tensors = inputs(group, seed);
     let built = build_rows(group, &DeviceSpec::ascend_910b3()).expect("the group builds");
     let found = run(&built, &tensors, 2);
     for (name, wanted) in evaluate(group, &tensors) {
@@ -23,38 +19,15 @@ fn check(group: &RowGroup, seed: u64, limit: f64) {
     }
 }
 
-/// Softmax and loss per row of logits [R, V] against labels [R].
-fn cross_entropy(rows: i64, cols: i64, dtype: DType) -> RowGroup {
-    let mut g = RowGroup::new("cross_entropy", rows, cols);
-    let logits = g.input("logits", RowShape::Full, dtype);
-    let labels = g.input("labels", RowShape::Column, DType::I32);
-    let x = g.convert(logits, DType::F32);
-    let max = g.reduce(ReduceOp::Max, x);
-    let shifted = g.binary(BinaryOp::Sub, x, max);
-    let e = g.unary(UnaryOp::Exp, shifted);
-    let sum = g.reduce(ReduceOp::Sum, e);
-    let position = g.push(RowDef::Position(Over::Cols));
-    let zero = g.num(0.0);
-    let op = CompareOp::Eq;
-    let picked = g.push(RowDef::Select { op, a: position, b: labels, on_true: shifted, on_false: zero });
-    let picked = g.reduce(ReduceOp::Sum, picked);
-    let log = g.unary(UnaryOp::Log, sum);
-    let loss = g.binary(BinaryOp::Sub, log, picked);
-    g.store("loss", loss, DType::F32);
-    let p = g.binary(BinaryOp::Div, e, sum);
-    let p = g.convert(p, dtype);
-    g.store("p", p, dtype);
-    g
-}
-
 #[test]
 fn softmax_and_loss() {
     for (rows, cols) in [(300, 100), (5, 1003), (3, 50_257)] {
         for dtype in [DType::F32, DType::F16] {
-            // exp adds two units to the few roundings of the row family's bound; for f16, results below
-            // its normal range lose up to 2^-25, which the relative part of the bound does not cover.
-            let subnormal = if dtype == DType::F16 { 1e-4 } else { 0.0 };
-            check(&cross_entropy(rows, cols, dtype), 5, 1e-5 + subnormal);
+            // exp adds two units to the few roundings of the row family's bound; a long sum its walk. f16
+            // results below the normal range lose up to 2^-25 of 1, which is more of a small largest
+            // result than the relative part of the bound covers.
+            let subnormal = if dtype == DType::F16 { 2f64.powi(-25) / 1e-3 } else { 0.0 };
+            check(&losses::cross_entropy(rows, cols, dtype), 5, 1e-5 + subnormal);
         }
     }
 }
@@ -65,7 +38,7 @@ fn random_group(seed: u64) -> RowGroup {
     let mut random = Random::new(seed);
     let mut pick = |n: usize| (random.next() >> 20) as usize % n;
     let (rows, cols) = ([1, 5, 41, 160, 1000][pick(5)], [1, 3, 16, 17, 250, 4096, 40_000][pick(7)]);
-    let rows = if cols > 4000 { rows.min(5) } else { rows };
+    let rows = rows.min(100_000 / cols).max(1);
     let mut g = RowGroup::new("random", rows, cols);
     let mut values: Vec<RowValueId> = Vec::new();
     for (n, shape) in
@@ -192,7 +165,7 @@ fn object_code_is_cacheable() {
 
 #[test]
 fn kernels_survive_serialisation() {
-    let built = build_rows(&cross_entropy(3, 50_257, DType::F16), &DeviceSpec::ascend_910b3());
+    let built = build_rows(&losses::cross_entropy(3, 50_257, DType::F16), &DeviceSpec::ascend_910b3());
     let built = built.expect("it builds");
     let text = serde_json::to_string(&built).expect("it serialises");
     let back: msc_codegen::tile::build::RowKernels = serde_json::from_str(&text).expect("it reads back");

@@ -67,7 +67,7 @@ impl Random {
     }
 }
 
-/// Random inputs for a group; inputs named `rstd` are positive.
+/// Random inputs for a group; inputs named `rstd` are positive, `labels` are column numbers.
 pub fn inputs(group: &RowGroup, seed: u64) -> BTreeMap<String, Tensor> {
     let mut random = Random::new(seed);
     let mut tensors = BTreeMap::new();
@@ -78,6 +78,10 @@ pub fn inputs(group: &RowGroup, seed: u64) -> BTreeMap<String, Tensor> {
             if name == "rstd" {
                 let positive: Vec<f64> = tensor.values().iter().map(|v| 0.5 + v.abs()).collect();
                 tensor = Tensor::new(*dtype, &positive);
+            }
+            if name == "labels" {
+                let columns: Vec<f64> = (0..count).map(|r| (r * 7919 % group.cols) as f64).collect();
+                tensor = Tensor::new(*dtype, &columns);
             }
             tensors.insert(name.clone(), tensor);
         }
@@ -113,12 +117,13 @@ pub fn run(
     tensors
 }
 
-/// Evaluates a group in f64, rounding only where a value has a 16-bit type. Outputs by name, before
-/// conversion to the output's type.
+/// Evaluates a group in f64, rounding only where a step reads a value of a 16-bit type. Outputs by name,
+/// before their own rounding.
 pub fn evaluate(group: &RowGroup, tensors: &BTreeMap<String, Tensor>) -> BTreeMap<String, Vec<f64>> {
     let types = group.infer().expect("a valid group");
     let (rows, cols) = (group.rows as usize, group.cols as usize);
     let mut values: Vec<Vec<f64>> = Vec::new();
+    let mut unrounded: Vec<Vec<f64>> = Vec::new();
     for (value, ty) in group.values.iter().zip(&types) {
         let at = |id: usize, r: usize, c: usize| pick(&values[id], &types[id], cols, r, c);
         let mut result = Vec::new();
@@ -150,16 +155,17 @@ pub fn evaluate(group: &RowGroup, tensors: &BTreeMap<String, Tensor>) -> BTreeMa
                     RowDef::Convert(a, _) => at(a.0 as usize, r, c),
                     RowDef::Reduce(op, a) => reduce(*op, (0..cols).map(|c| at(a.0 as usize, r, c))),
                 };
-                result.push(round(v, ty.dtype));
+                result.push(v);
             }
         }
-        values.push(result);
+        values.push(result.iter().map(|v| round(*v, ty.dtype)).collect());
+        unrounded.push(result);
     }
     let mut outputs = BTreeMap::new();
     for output in &group.outputs {
         let id = output.value.0 as usize;
         let value = match output.sink {
-            Sink::Store => values[id].clone(),
+            Sink::Store => unrounded[id].clone(),
             Sink::ReduceRows(op) => {
                 (0..cols).map(|c| reduce(op, (0..rows).map(|r| values[id][r * cols + c]))).collect()
             }

@@ -2,10 +2,11 @@
 //!
 //! - [`RowGroup`] and [`build_rows`]: row-wise groups, which are normalisations forward and backward,
 //!   softmax, and every elementwise group;
-//! - [`norms`]: the groups of RMSNorm.
+//! - [`norms`], [`losses`]: groups of well-known operations.
 
 mod columns;
 mod emit;
+pub mod losses;
 pub mod norms;
 mod reuse;
 mod row_group;
