@@ -1,5 +1,8 @@
-//! Writes kernels of the row family as AscendNPU IR modules into a directory, one file each:
+//! Writes kernels of the row family, and the tests' hand-written ones, as AscendNPU IR modules into a directory, one file each:
 //! `cargo run --example emit_npuir -- DIR`.
+
+#[path = "../tests/common/kernels.rs"]
+mod kernels;
 
 use std::path::PathBuf;
 
@@ -16,6 +19,18 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let file = format!("{n:02}_{}_{}x{}.mlir", kernel.name, group.rows, group.cols);
             std::fs::write(dir.join(file), npuir::emit(&kernel, Spelling::Mlir19)?)?;
         }
+    }
+    let by_hand = [
+        kernels::matmul_epilogue([256, 512, 256], [128, 64, 128]),
+        kernels::matmul_epilogue([200, 300, 200], [64, 64, 64]),
+        kernels::flash_attention([4, 512, 128], [64, 128]),
+        kernels::flash_attention([4, 500, 64], [64, 64]),
+        kernels::adamw(100_000, 4096, 2048),
+    ];
+    for (n, kernel) in by_hand.into_iter().enumerate() {
+        let file = format!("by_hand_{n}_{}.mlir", kernel.name);
+        npuir::check(&kernel)?;
+        std::fs::write(dir.join(file), npuir::emit(&kernel, Spelling::Mlir19)?)?;
     }
     Ok(())
 }
