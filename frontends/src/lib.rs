@@ -7,8 +7,52 @@
 pub mod error;
 pub mod import;
 pub mod mlir_bytecode;
+pub mod npz;
 pub mod raw;
+pub mod stablehlo_text;
 pub mod vhlo;
 
 pub use error::{Code, FrontendError, Result};
 pub use import::{Annotations, Imported};
+
+/// Reads a program from a file, choosing the reader by content. The file is memory-mapped.
+///
+/// # Errors
+/// [`Code::Io`] and [`Code::Format`] for files that cannot be read or are of no known format; the readers' own.
+pub fn read_file(path: &std::path::Path) -> Result<Imported> {
+    let name = path.display().to_string();
+    let io = |e: std::io::Error| FrontendError::new(Code::Io, format!("{name}: {e}"));
+    let file = std::fs::File::open(path).map_err(io)?;
+    if file.metadata().map_err(io)?.len() == 0 {
+        return Err(FrontendError::new(Code::Format, format!("{name} is empty")));
+    }
+    // SAFETY: the map is read only. A file that another process changes meanwhile gives wrong bytes, which the
+    // readers must survive anyway; one that it truncates ends the process, as any reader of maps does.
+    let map = unsafe { memmap2::Mmap::map(&file) }.map_err(io)?;
+    read_bytes(&name, &map)
+}
+
+/// Reads a program from memory, choosing the reader by content. `name` stands for the file in messages.
+///
+/// # Errors
+/// As [`read_file`].
+pub fn read_bytes(name: &str, bytes: &[u8]) -> Result<Imported> {
+    if mlir_bytecode::is_bytecode(bytes) {
+        return import::import(&mlir_bytecode::read(name, bytes)?);
+    }
+    read_stablehlo_text(name, bytes)
+}
+
+/// Reads StableHLO text. `name` stands for the file in messages.
+///
+/// # Errors
+/// Malformed text, and what [`import::import`] refuses.
+pub fn read_stablehlo_text(name: &str, bytes: &[u8]) -> Result<Imported> {
+    let raw = stablehlo_text::parse(name, bytes)?;
+    import::import(&raw)
+}
+
+/// Entry for fuzzing: reads any bytes as text and drops the result.
+pub fn fuzz_text(bytes: &[u8]) {
+    let _ = read_stablehlo_text("fuzz.mlir", bytes);
+}

@@ -1,27 +1,165 @@
 //! The importer: raw form → [`msc_ir::Module`].
+//!
+//! Functions that the entry reaches become graphs, callees first. Each op goes through msc's own inference, and
+//! the type that the source gives must be the inferred one: a misread program is an error, not a wrong result.
+//! Attribute and op names are those of the StableHLO specification.
 
 mod annotations;
+mod attrs;
+mod calls;
+mod chlo;
+mod dense;
+mod elementwise;
+mod entry;
+mod indexing;
+mod linalg;
+mod locs;
+mod ops;
+mod program;
+mod reducers;
+mod shape_ops;
+pub(crate) mod types;
 
 pub use annotations::{Annotations, MeshDecl, ShardingHint, Site};
 
-use crate::error::Result;
-use crate::raw::RawModule;
+use crate::error::{Code, FrontendError, Result};
+use crate::raw::{Form, RawModule, RawOp};
+use msc_ir::{Graph, GraphId, IrError, LocId, Module, TensorType, ValueId};
+use smallvec::SmallVec;
+use std::collections::BTreeMap;
 
 /// What a reader returns.
 #[derive(Clone, Debug)]
 pub struct Imported {
     /// The program, at global shapes.
-    pub module: msc_ir::Module,
+    pub module: Module,
     /// What the source says about sharding.
     pub annotations: Annotations,
 }
 
-/// Imports a raw module: every function becomes a graph, `main` (or the only public function) the entry.
+/// Imports a raw module: every function that the entry (`main`, or the only public function) reaches becomes a
+/// graph.
 ///
 /// # Errors
 /// An error with the op's place for every op, attribute or type that msc does not hold, and where a type in the
 /// source is not the inferred one.
 pub fn import(raw: &RawModule<'_>) -> Result<Imported> {
-    let _ = raw;
-    Err(crate::FrontendError::new(crate::Code::Internal, "the importer is not there yet"))
+    let mut importer = Importer::new(raw);
+    importer.program()?;
+    Ok(Imported { module: importer.module, annotations: importer.annotations })
+}
+
+/// Values that an op gives.
+type Results = SmallVec<[ValueId; 1]>;
+
+/// The importer's state.
+struct Importer<'r, 'a> {
+    raw: &'r RawModule<'a>,
+    module: Module,
+    annotations: Annotations,
+    /// The graph that is being built.
+    graph: Graph,
+    /// The graph's value for each raw value that has one.
+    values: Vec<Option<ValueId>>,
+    /// Tensor types by raw type.
+    types: Vec<Option<TensorType>>,
+    /// Graphs of functions that have been imported.
+    graphs: BTreeMap<&'r str, GraphId>,
+    /// Sharding constraints of the graph that is being built.
+    constraints: Vec<(ValueId, ShardingHint)>,
+    places: locs::Places,
+    /// Ops imported so far: the ordinal of the next one.
+    ordinal: u32,
+}
+
+impl<'r, 'a> Importer<'r, 'a> {
+    fn new(raw: &'r RawModule<'a>) -> Importer<'r, 'a> {
+        Importer {
+            raw,
+            module: Module::new(raw.name.as_ref()),
+            annotations: Annotations { partitions: 1, ..Annotations::default() },
+            graph: Graph::default(),
+            values: vec![None; raw.values.len()],
+            types: vec![None; raw.types.len()],
+            graphs: BTreeMap::new(),
+            constraints: Vec::new(),
+            places: locs::Places::new(raw),
+            ordinal: 0,
+        }
+    }
+
+    /// An error at an op.
+    fn error(&self, op: &RawOp<'_>, code: Code, message: impl Into<String>) -> FrontendError {
+        self.place(op, FrontendError::new(code, message))
+    }
+
+    /// Gives an error the op's place.
+    fn place(&self, op: &RawOp<'_>, e: FrontendError) -> FrontendError {
+        match self.raw.form {
+            Form::Text => e.at_text(&self.raw.file, self.raw.source, op.at),
+            Form::Bytecode => e.at_bytes(&self.raw.file, op.at),
+        }
+    }
+
+    /// An error of msc-ir about an op, at its place.
+    fn refused(&self, op: &RawOp<'_>, e: IrError) -> FrontendError {
+        let code = match &e {
+            IrError::Unsupported { .. } => Code::UnsupportedForm,
+            IrError::Structure { .. } | IrError::Parse { .. } => Code::Internal,
+            IrError::Type { .. } | IrError::Attribute { .. } => Code::Invalid,
+        };
+        self.error(op, code, format!("{}: {e}", op.name))
+    }
+
+    /// The graph's values of an op's operands.
+    fn operands(&self, op: &RawOp<'_>) -> Result<SmallVec<[ValueId; 4]>> {
+        op.operands
+            .iter()
+            .map(|v| {
+                self.values.get(v.0 as usize).copied().flatten().ok_or_else(|| {
+                    self.error(op, Code::Name, format!("an operand of {} is not defined before it", op.name))
+                })
+            })
+            .collect()
+    }
+
+    /// The graph's values of exactly `N` operands.
+    fn operands_n<const N: usize>(&self, op: &RawOp<'_>) -> Result<[ValueId; N]> {
+        let v = self.operands(op)?;
+        <[ValueId; N]>::try_from(&v[..]).map_err(|_| {
+            self.error(op, Code::Invalid, format!("{} takes {N} operands, has {}", op.name, v.len()))
+        })
+    }
+
+    /// The tensor type that the source gives for result `i`.
+    fn result_type(&mut self, op: &RawOp<'_>, i: usize) -> Result<TensorType> {
+        let v = op
+            .results
+            .get(i)
+            .ok_or_else(|| self.error(op, Code::Invalid, format!("{} should have a result {i}", op.name)))?;
+        let ty = self.raw.values[v.0 as usize];
+        self.tensor_type(ty).map_err(|e| self.place(op, e))
+    }
+
+    /// Adds an op to the graph.
+    fn emit(
+        &mut self,
+        op: &RawOp<'_>,
+        what: impl Into<msc_ir::Op>,
+        operands: &[ValueId],
+        loc: LocId,
+    ) -> Result<Results> {
+        self.graph.add(&self.module, what, operands, loc).map_err(|e| self.refused(op, e))
+    }
+
+    /// Adds an op with one result to the graph.
+    fn emit1(
+        &mut self,
+        op: &RawOp<'_>,
+        what: impl Into<msc_ir::Op>,
+        operands: &[ValueId],
+        loc: LocId,
+    ) -> Result<ValueId> {
+        self.graph.add1(&self.module, what, operands, loc).map_err(|e| self.refused(op, e))
+    }
 }

@@ -1,0 +1,60 @@
+//! Elementwise ops, comparison, selection, conversion.
+
+use super::{Importer, Results};
+use crate::error::{Code, Result};
+use crate::raw::RawOp;
+use msc_ir::LocId;
+use msc_ir::ops::binary::BinaryKind;
+use msc_ir::ops::compare::{Compare, Direction};
+use msc_ir::ops::convert::Convert;
+use msc_ir::ops::select::Select;
+use msc_ir::ops::unary::UnaryKind;
+
+impl<'r, 'a> Importer<'r, 'a> {
+    /// The op, if it is of one of these families.
+    pub(super) fn elementwise(&mut self, op: &RawOp<'a>, name: &str, loc: LocId) -> Result<Option<Results>> {
+        // CHLO's functions have names here too, but StableHLO does not have them.
+        let foreign = matches!(name, "erf" | "erfc");
+        if let Some(&kind) = BinaryKind::ALL.iter().find(|k| k.name() == name) {
+            let v = self.operands_n::<2>(op)?;
+            return self.emit(op, kind, &v, loc).map(Some);
+        }
+        if let Some(&kind) = UnaryKind::ALL.iter().find(|k| k.name() == name && !foreign) {
+            let v = self.operands_n::<1>(op)?;
+            return self.emit(op, kind, &v, loc).map(Some);
+        }
+        Ok(Some(match name {
+            "compare" => {
+                let v = self.operands_n::<2>(op)?;
+                let word = self.word(op, "comparison_direction")?;
+                let direction = word.and_then(Direction::from_name).ok_or_else(|| {
+                    self.bad_attr(op, "comparison_direction", "should be one of EQ NE GE GT LE LT")
+                })?;
+                let total_order = self.word(op, "compare_type")? == Some("TOTALORDER");
+                self.emit(op, Compare { direction, total_order }, &v, loc)?
+            }
+            "select" => {
+                let v = self.operands_n::<3>(op)?;
+                self.emit(op, Select::Select, &v, loc)?
+            }
+            "clamp" => {
+                let v = self.operands_n::<3>(op)?;
+                self.emit(op, Select::Clamp, &v, loc)?
+            }
+            "convert" => {
+                let v = self.operands_n::<1>(op)?;
+                let to = self.result_type(op, 0)?.dtype;
+                self.emit(op, Convert::Value(to), &v, loc)?
+            }
+            "bitcast_convert" => {
+                let v = self.operands_n::<1>(op)?;
+                let to = self.result_type(op, 0)?.dtype;
+                self.emit(op, Convert::Bits(to), &v, loc)?
+            }
+            "real" | "imag" | "complex" => {
+                return Err(self.error(op, Code::UnsupportedType, "complex numbers are not held"));
+            }
+            _ => return Ok(None),
+        }))
+    }
+}

@@ -1,0 +1,105 @@
+//! One op: which reader it goes to, and the check of its result types.
+
+use super::{Importer, Results, ShardingHint};
+use crate::error::{Code, Result};
+use crate::raw::{Attr, RawOp};
+use msc_ir::ops::barrier::OptimizationBarrier;
+use msc_ir::ops::constant::ConstantOp;
+use msc_ir::{ConstId, LocId, TensorType};
+use smallvec::smallvec;
+
+impl<'r, 'a> Importer<'r, 'a> {
+    /// Imports one op.
+    pub(super) fn op(&mut self, op: &'r RawOp<'a>) -> Result<()> {
+        let loc = self.loc(op);
+        let results = self.dispatch(op, loc)?;
+        if results.len() != op.results.len() {
+            let message =
+                format!("{} has {} results, the file says {}", op.name, results.len(), op.results.len());
+            return Err(self.error(op, Code::Type, message));
+        }
+        for (v, &result) in op.results.iter().zip(&results) {
+            let written = self.tensor_type(self.raw.values[v.0 as usize]).map_err(|e| self.place(op, e))?;
+            let inferred = self.graph.ty(result);
+            if *inferred != written {
+                let message = format!("{} gives {inferred}, but the file says {written}", op.name);
+                return Err(self.error(op, Code::Type, message));
+            }
+            self.values[v.0 as usize] = Some(result);
+        }
+        Ok(())
+    }
+
+    fn dispatch(&mut self, op: &'r RawOp<'a>, loc: LocId) -> Result<Results> {
+        let (dialect, name) = op.name.split_once('.').unwrap_or(("", &op.name));
+        match dialect {
+            "stablehlo" => self.stablehlo(op, name, loc),
+            "chlo" => self.chlo(op, name, loc),
+            "func" if name == "call" => self.call(op, "callee", loc),
+            "sdy" if name == "sharding_constraint" => {
+                let [x] = self.operands_n(op)?;
+                let Some(Attr::Sharding(s)) = op.attr("sharding") else {
+                    return Err(self.bad_attr(op, "sharding", "is missing or not a sharding"));
+                };
+                self.constraints.push((x, ShardingHint::Sdy((**s).clone())));
+                Ok(smallvec![x])
+            }
+            _ => Err(self.unknown(op)),
+        }
+    }
+
+    /// The error for an op that msc does not have.
+    pub(super) fn unknown(&self, op: &RawOp<'_>) -> crate::FrontendError {
+        self.error(op, Code::UnknownOp, format!("{} is not supported", op.name))
+    }
+
+    fn stablehlo(&mut self, op: &'r RawOp<'a>, name: &str, loc: LocId) -> Result<Results> {
+        if let Some(r) = self.elementwise(op, name, loc)? {
+            return Ok(r);
+        }
+        match name {
+            "constant" => {
+                let Attr::Dense(ty, data) = self.need(op, "value")? else {
+                    return Err(self.bad_attr(op, "value", "should be a dense constant"));
+                };
+                let ty = self.tensor_type(*ty).map_err(|e| self.place(op, e))?;
+                let decoded = super::dense::decode(self.raw, &ty, data).map_err(|e| self.place(op, e))?;
+                let id = self.intern(ty, decoded);
+                self.emit(op, ConstantOp { id }, &[], loc)
+            }
+            "broadcast_in_dim"
+            | "broadcast"
+            | "iota"
+            | "reshape"
+            | "transpose"
+            | "reverse"
+            | "slice"
+            | "dynamic_slice"
+            | "dynamic_update_slice"
+            | "pad"
+            | "concatenate" => self.shape_op(op, name, loc),
+            "dot_general" | "dot" => self.dot(op, name, loc),
+            "gather" => self.gather(op, loc),
+            "scatter" => self.scatter(op, loc),
+            "reduce" => self.reduce(op, loc),
+            "optimization_barrier" => {
+                let operands = self.operands(op)?;
+                self.emit(op, OptimizationBarrier, &operands, loc)
+            }
+            "composite" => self.call(op, "decomposition", loc),
+            "custom_call" => self.custom_call(op, loc),
+            _ => Err(self.unknown(op)),
+        }
+    }
+
+    /// Interns a decoded constant.
+    pub(super) fn intern(&mut self, ty: TensorType, decoded: super::dense::Decoded) -> ConstId {
+        match decoded {
+            super::dense::Decoded::Splat(one) if ty.elements() > 0 => {
+                self.module.constants.intern_splat_bytes(ty, &one)
+            }
+            super::dense::Decoded::Splat(_) => self.module.constants.intern_bytes(ty, &[]),
+            super::dense::Decoded::Full(bytes) => self.module.constants.intern_bytes(ty, &bytes),
+        }
+    }
+}

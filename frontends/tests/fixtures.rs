@@ -1,0 +1,70 @@
+//! Real training steps: every text form imports, and the interpreter gives the outputs that XLA gives.
+//!
+//! The fixtures are those in the repository, and those of the folder that `MSC_FIXTURES` names.
+//! Tolerances are those between two independent compilers on these files, as `fixtures/README.md` gives them.
+
+mod common;
+
+use common::{Fixture, fixtures};
+use msc_ir::interp::{Mode, run};
+
+#[test]
+fn pretty_and_generic_text_are_one_module() {
+    for f in fixtures() {
+        let (Some(a), Some(b)) = (f.import("model.mlir"), f.import("model.generic.mlir")) else { continue };
+        let (a, b) = (msc_ir::text::print(&a.module), msc_ir::text::print(&b.module));
+        if a != b {
+            let at = a.lines().zip(b.lines()).position(|(x, y)| x != y).unwrap_or(0);
+            let line = |s: &str| s.lines().nth(at).unwrap_or("").to_string();
+            panic!("{}: line {at} differs\n  pretty:  {}\n  generic: {}", f.name, line(&a), line(&b));
+        }
+    }
+}
+
+#[test]
+fn bytecode_and_its_text_are_one_module() {
+    for f in fixtures() {
+        let (Some(a), Some(b)) = (f.import("model.mlirbc"), f.import("model.export.mlir")) else { continue };
+        let (a, b) = (msc_ir::text::print(&a.module), msc_ir::text::print(&b.module));
+        assert!(a == b, "{}: {:?}", f.name, a.lines().zip(b.lines()).find(|(x, y)| x != y));
+    }
+}
+
+#[test]
+fn every_text_form_verifies() {
+    for f in fixtures() {
+        for form in ["model.mlir", "model.generic.mlir", "model.export.mlir"] {
+            let Some(i) = f.import(form) else { continue };
+            if let Err(e) = msc_ir::verify::verify(&i.module) {
+                panic!("{} {form}: {e}", f.name);
+            }
+            let entry = i.module.entry().unwrap();
+            assert!(!entry.params.is_empty(), "{}: no parameters", f.name);
+        }
+    }
+}
+
+#[test]
+fn the_interpreter_gives_the_reference_outputs() {
+    for f in fixtures() {
+        check_outputs(&f, "model.mlir");
+    }
+}
+
+#[test]
+fn the_exported_form_gives_the_reference_outputs() {
+    for f in fixtures() {
+        check_outputs(&f, "model.export.mlir");
+    }
+}
+
+fn check_outputs(f: &Fixture, form: &str) {
+    let Some(imported) = f.import(form) else { return };
+    let entry = imported.module.entry().unwrap().clone();
+    let types = imported.module.graph(entry.graph).param_types();
+    let Some((inputs, want)) = f.tensors(&types) else { return };
+    let got = run(&imported.module, entry.graph, &inputs, Mode::Spec)
+        .unwrap_or_else(|e| panic!("{} {form}: {e}", f.name));
+    let worst = f.judge(&imported.module, &entry, &inputs, &got, &want);
+    println!("{} {form}: {worst}", f.name);
+}
