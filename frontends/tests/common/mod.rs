@@ -9,8 +9,6 @@ pub struct Fixture {
     /// The folder's name.
     pub name: String,
     dir: PathBuf,
-    /// Whether the folder is the repository's, where everything must be readable.
-    ours: bool,
 }
 
 /// The repository's fixtures and those of `MSC_FIXTURES`, in name order.
@@ -18,8 +16,7 @@ pub fn fixtures() -> Vec<Fixture> {
     let ours = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../fixtures/stablehlo");
     let mut out = Vec::new();
     let others = std::env::var_os("MSC_FIXTURES").map(PathBuf::from);
-    for (dir, ours) in [(Some(ours), true), (others, false)] {
-        let Some(dir) = dir else { continue };
+    for dir in std::iter::once(ours).chain(others) {
         let mut names: Vec<_> = std::fs::read_dir(&dir)
             .unwrap_or_else(|e| panic!("{}: {e}", dir.display()))
             .map(|e| e.unwrap())
@@ -27,7 +24,7 @@ pub fn fixtures() -> Vec<Fixture> {
             .map(|e| e.file_name().into_string().unwrap())
             .collect();
         names.sort();
-        out.extend(names.into_iter().map(|name| Fixture { dir: dir.join(&name), name, ours }));
+        out.extend(names.into_iter().map(|name| Fixture { dir: dir.join(&name), name }));
     }
     assert!(!out.is_empty());
     out
@@ -63,8 +60,8 @@ impl Tolerance {
 }
 
 impl Fixture {
-    /// Imports one form; `None` if the fixture does not have it, or if it is not the repository's and has an op
-    /// that is not supported.
+    /// Imports one form; `None` if the fixture does not have it, or has an op that is not supported
+    /// yet.
     pub fn import(&self, form: &str) -> Option<Imported> {
         let path = self.dir.join(form);
         if !path.exists() {
@@ -72,7 +69,7 @@ impl Fixture {
         }
         match read_file(&path) {
             Ok(i) => Some(i),
-            Err(e) if !self.ours && e.code() == msc_frontends::Code::UnknownOp => {
+            Err(e) if e.code() == msc_frontends::Code::UnknownOp => {
                 println!("{} {form}: {}", self.name, e.diagnostic().message);
                 None
             }
