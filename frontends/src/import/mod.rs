@@ -8,6 +8,7 @@ mod annotations;
 mod attrs;
 mod calls;
 mod chlo;
+mod control;
 mod dense;
 mod elementwise;
 mod entry;
@@ -23,7 +24,7 @@ pub(crate) mod types;
 pub use annotations::{Annotations, MeshDecl, ShardingHint, Site};
 
 use crate::error::{Code, FrontendError, Result};
-use crate::raw::{Form, RawModule, RawOp};
+use crate::raw::{Form, RawModule, RawOp, Value};
 use msc_ir::{Graph, GraphId, IrError, LocId, Module, TensorType, ValueId};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
@@ -61,6 +62,8 @@ struct Importer<'r, 'a> {
     graph: Graph,
     /// The graph's value for each raw value that has one.
     values: Vec<Option<ValueId>>,
+    /// Raw values with a value of the graph, to be forgotten at the end of their block.
+    defined: Vec<Value>,
     /// Tensor types by raw type.
     types: Vec<Option<TensorType>>,
     /// Graphs of functions that have been imported.
@@ -80,6 +83,7 @@ impl<'r, 'a> Importer<'r, 'a> {
             annotations: Annotations { partitions: 1, ..Annotations::default() },
             graph: Graph::default(),
             values: vec![None; raw.values.len()],
+            defined: Vec::new(),
             types: vec![None; raw.types.len()],
             graphs: BTreeMap::new(),
             constraints: Vec::new(),
@@ -109,6 +113,19 @@ impl<'r, 'a> Importer<'r, 'a> {
             IrError::Type { .. } | IrError::Attribute { .. } => Code::Invalid,
         };
         self.error(op, code, format!("{}: {e}", op.name))
+    }
+
+    /// Says which value of the graph a raw value is.
+    fn bind(&mut self, v: Value, value: ValueId) {
+        self.values[v.0 as usize] = Some(value);
+        self.defined.push(v);
+    }
+
+    /// Ends the scope of the values bound so far.
+    fn forget(&mut self) {
+        for v in self.defined.drain(..) {
+            self.values[v.0 as usize] = None;
+        }
     }
 
     /// The graph's values of an op's operands.

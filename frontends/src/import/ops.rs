@@ -25,7 +25,7 @@ impl<'r, 'a> Importer<'r, 'a> {
                 let message = format!("{} gives {inferred}, but the file says {written}", op.name);
                 return Err(self.error(op, Code::Type, message));
             }
-            self.values[v.0 as usize] = Some(result);
+            self.bind(v, result);
         }
         Ok(())
     }
@@ -82,6 +82,8 @@ impl<'r, 'a> Importer<'r, 'a> {
             "gather" => self.gather(op, loc),
             "scatter" => self.scatter(op, loc),
             "reduce" => self.reduce(op, loc),
+            "while" => self.while_loop(op, loc),
+            "if" | "case" => self.branch(op, name, loc),
             "optimization_barrier" => {
                 let operands = self.operands(op)?;
                 self.emit(op, OptimizationBarrier, &operands, loc)

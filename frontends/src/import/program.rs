@@ -2,8 +2,8 @@
 
 use super::Importer;
 use crate::error::{Code, FrontendError, Result};
-use crate::raw::{Attr, RawOp, attr};
-use msc_ir::{Graph, ValueId};
+use crate::raw::{Attr, Block, RawOp, attr};
+use msc_ir::{Graph, GraphId, ValueId};
 use std::collections::BTreeMap;
 
 /// Longest chain of calls that is read.
@@ -108,31 +108,39 @@ impl<'r, 'a> Importer<'r, 'a> {
 
     /// Imports one function.
     fn function(&mut self, name: &'r str, op: &'r RawOp<'a>) -> Result<()> {
-        let body = match &op.regions[..] {
-            [region] => match &region.blocks[..] {
-                [block] => block,
-                _ => {
-                    return Err(self.error(op, Code::UnsupportedForm, format!("@{name} has several blocks")));
-                }
-            },
-            _ => return Err(self.error(op, Code::Program, format!("@{name} has no body"))),
+        let [region] = &op.regions[..] else {
+            return Err(self.error(op, Code::Program, format!("@{name} has no body")));
         };
+        let body = self.single_block(op, region)?;
         self.graph = Graph::new(name);
-        self.constraints.clear();
-        for v in body.args.iter() {
-            let ty = self.raw.values[v.0 as usize];
-            let ty = self.tensor_type(ty).map_err(|e| self.place(op, e))?;
-            self.values[v.0 as usize] = Some(self.graph.add_param(ty));
-        }
+        self.block_params(op, body)?;
         let results = self.block(op, &body.ops, &["func.return"])?;
         self.check_results(op, &results)?;
         self.graph.set_results(results);
-        let graph = self.module.add_graph(std::mem::take(&mut self.graph));
+        self.forget();
+        let graph = std::mem::take(&mut self.graph);
+        let graph = self.finish_graph(graph);
         self.graphs.insert(name, graph);
-        for (value, hint) in std::mem::take(&mut self.constraints) {
-            self.annotations.shardings.push((super::Site::Value(graph, value), hint));
+        Ok(())
+    }
+
+    /// Gives the current graph a parameter per argument of a block.
+    pub(super) fn block_params(&mut self, op: &RawOp<'a>, block: &Block<'a>) -> Result<()> {
+        for v in block.args.iter() {
+            let ty = self.tensor_type(self.raw.values[v.0 as usize]).map_err(|e| self.place(op, e))?;
+            let p = self.graph.add_param(ty);
+            self.bind(v, p);
         }
         Ok(())
+    }
+
+    /// Adds a graph to the module, and its constraints to the annotations.
+    pub(super) fn finish_graph(&mut self, graph: Graph) -> GraphId {
+        let id = self.module.add_graph(graph);
+        for (value, hint) in std::mem::take(&mut self.constraints) {
+            self.annotations.shardings.push((super::Site::Value(id, value), hint));
+        }
+        id
     }
 
     /// Imports a block's ops into the current graph and returns what its terminator (one of `ends`) returns.

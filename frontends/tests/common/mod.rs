@@ -50,7 +50,9 @@ impl Tolerance {
                 .any(|t| t == d)
         };
         if has(DType::BF16) {
-            Tolerance { plain: 2e-2, update: 3e-2, narrow: 1e-1 }
+            // The interpreter rounds after every op, XLA drops roundings between fused ones. A gradient may be off
+            // by what a plain output may, and a second moment, its square, by twice that.
+            Tolerance { plain: 2e-2, update: 4e-2, narrow: 1e-1 }
         } else if has(DType::F16) {
             Tolerance { plain: 1e-2, update: 1e-2, narrow: 1e-2 }
         } else {
