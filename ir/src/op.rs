@@ -198,10 +198,22 @@ op_set! {
     Gather(ops::gather::Gather),
     /// `scatter` with a monoid or an overwriting update.
     Scatter(ops::scatter::Scatter),
+    /// `scatter` by a graph.
+    ScatterBy(ops::scatter_by::ScatterBy),
     /// `dot_general`.
     DotGeneral(ops::dot_general::DotGeneral),
     /// Reduction by a monoid.
     Reduce(ops::reduce::Reduce),
+    /// Reduction by a graph.
+    ReduceBy(ops::reduce_by::ReduceBy),
+    /// `reduce_window` and `select_and_scatter`.
+    Windowed(ops::window::Windowed),
+    /// `sort`.
+    Sort(ops::sort::Sort),
+    /// `map`.
+    Map(ops::map::Map),
+    /// `reduce_precision`.
+    ReducePrecision(ops::precision::ReducePrecision),
     /// `optimization_barrier`.
     Barrier(ops::barrier::OptimizationBarrier),
     /// Call of a graph.

@@ -199,6 +199,45 @@ impl Storage {
         }
     }
 
+    /// Writes the elements of `values`, of the same type, to the places `at`.
+    ///
+    /// # Errors
+    /// [`crate::IrError::Type`] where the element types differ.
+    pub fn put(&mut self, at: impl Iterator<Item = usize>, values: &Storage) -> crate::Result<()> {
+        macro_rules! write {
+            ($($v:ident),*) => {
+                match (self, values) {
+                    $((Storage::$v(o), Storage::$v(n)) => at.zip(n).for_each(|(i, &e)| o[i] = e),)*
+                    (a, b) => {
+                        let message = format!("{} is written into {}", b.dtype(), a.dtype());
+                        return Err(crate::IrError::ty("tensor", message));
+                    }
+                }
+            };
+        }
+        write!(I1, I8, I16, I32, I64, U8, U16, U32, U64, F16, BF16, F32, F64);
+        Ok(())
+    }
+
+    /// These elements, then those of `more`, of the same type.
+    ///
+    /// # Errors
+    /// [`crate::IrError::Type`] where the element types differ.
+    pub fn followed_by(&self, more: &Storage) -> crate::Result<Storage> {
+        macro_rules! join {
+            ($($v:ident),*) => {
+                match (self, more) {
+                    $((Storage::$v(a), Storage::$v(b)) => Storage::$v(a.iter().chain(b).copied().collect()),)*
+                    (a, b) => {
+                        let message = format!("{} is put beside {}", b.dtype(), a.dtype());
+                        return Err(crate::IrError::ty("tensor", message));
+                    }
+                }
+            };
+        }
+        Ok(join!(I1, I8, I16, I32, I64, U8, U16, U32, U64, F16, BF16, F32, F64))
+    }
+
     /// The elements at `index`, in that order. Every index must be below [`Storage::len`].
     pub fn pick(&self, index: impl Iterator<Item = usize>) -> Storage {
         map_storage!(self, v => index.map(|i| v[i]).collect())

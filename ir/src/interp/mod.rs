@@ -3,6 +3,8 @@
 //! Two modes: [`Mode::Spec`] rounds after every op to the op's own type; [`Mode::Wide`] holds every float as
 //! f64, so that what is left of a difference is the program's and not its rounding's.
 
+pub mod lift;
+
 use crate::dtype::DType;
 use crate::error::{IrError, Result};
 use crate::graph::{Graph, ValueId};

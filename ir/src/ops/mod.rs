@@ -16,15 +16,22 @@ pub mod fused;
 pub mod gather;
 pub(crate) mod indexing;
 pub mod iota;
+pub mod map;
 pub mod pad;
 pub mod permute;
+pub mod precision;
 pub mod reduce;
+pub mod reduce_by;
+pub mod reducer;
 pub mod reshape;
 pub mod scatter;
+pub mod scatter_by;
 pub mod select;
 pub mod slice;
+pub mod sort;
 pub mod unary;
 pub mod while_loop;
+pub mod window;
 
 use crate::error::{IrError, Result};
 use crate::types::TensorType;
@@ -48,6 +55,18 @@ pub(crate) fn expect_dims(op: &str, attribute: &str, dims: &[usize], rank: usize
         }
     }
     Ok(())
+}
+
+/// Padding beyond this makes no tensor that fits in memory, and sums of less cannot overflow.
+const MAX_PADDING: u64 = 1 << 40;
+
+/// Checks that padding and interior padding are of a size that index arithmetic can hold.
+pub(crate) fn expect_padding(op: &str, low: &[i64], high: &[i64], interior: &[usize]) -> Result<()> {
+    let sizes = low.iter().chain(high).map(|p| p.unsigned_abs()).chain(interior.iter().map(|&p| p as u64));
+    match sizes.into_iter().find(|&p| p > MAX_PADDING) {
+        Some(p) => Err(IrError::attr(op, "low", format!("a padding of {p} elements is out of range"))),
+        None => Ok(()),
+    }
 }
 
 /// Checks that two types are equal.

@@ -1,6 +1,6 @@
 //! `pad`.
 
-use super::expect_operands;
+use super::{expect_operands, expect_padding};
 use crate::attr::{AttrMap, AttrReader, AttrValue, ints};
 use crate::error::{IrError, Result};
 use crate::factor::{FactorKind, FactorRule};
@@ -62,6 +62,7 @@ impl Operation for Pad {
         if [self.low.len(), self.high.len(), self.interior.len()] != [t.rank(); 3] {
             return Err(IrError::attr(self.name(), "low", format!("does not have the rank of {t}")));
         }
+        expect_padding(self.name(), &self.low, &self.high, &self.interior)?;
         let mut shape = Shape::new();
         for d in 0..t.rank() {
             let n = t.shape[d] as i128;

@@ -26,7 +26,7 @@ pub struct Reduce {
 impl Reduce {
     /// Reads the op if `name` is of this family.
     pub(crate) fn from_attrs(name: &str, a: &mut AttrReader, _: &Module) -> Result<Option<Reduce>> {
-        if name != "reduce" {
+        if name != "reduce" || a.has("body") {
             return Ok(None);
         }
         Ok(Some(Reduce { dims: a.indices("dims")?, monoid: a.word_as("monoid", Monoid::from_name)? }))

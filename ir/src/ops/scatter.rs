@@ -46,25 +46,17 @@ pub struct Scatter {
 impl Scatter {
     /// Reads the op if `name` is of this family.
     pub(crate) fn from_attrs(name: &str, a: &mut AttrReader, _: &Module) -> Result<Option<Scatter>> {
-        if name != "scatter" {
+        if name != "scatter" || a.has("body") {
             return Ok(None);
         }
-        Ok(Some(Scatter {
-            update_window_dims: a.indices("update_window_dims")?,
-            inserted_window_dims: a.indices("inserted_window_dims")?,
-            input_batching_dims: a.indices("input_batching_dims")?,
-            scatter_indices_batching_dims: a.indices("scatter_indices_batching_dims")?,
-            scatter_dims_to_operand_dims: a.indices("scatter_dims_to_operand_dims")?,
-            index_vector_dim: a.index("index_vector_dim")?,
-            combine: match a.word("combine")?.as_str() {
-                "replace" => None,
-                w => Some(
-                    Monoid::from_name(w)
-                        .ok_or_else(|| IrError::attr(name, "combine", format!("unknown value `{w}`")))?,
-                ),
-            },
-            unique_indices: a.bool("unique_indices")?,
-        }))
+        let combine = match a.word("combine")?.as_str() {
+            "replace" => None,
+            w => Some(
+                Monoid::from_name(w)
+                    .ok_or_else(|| IrError::attr(name, "combine", format!("unknown value `{w}`")))?,
+            ),
+        };
+        Ok(Some(Scatter { combine, ..Scatter::read_numbers(a)? }))
     }
 
     fn window_dims(&self, rank: usize) -> Shape {
@@ -75,6 +67,52 @@ impl Scatter {
 
     fn batch_dims(&self, indices_rank: usize) -> Shape {
         (0..indices_rank).filter(|&d| d != self.index_vector_dim).collect()
+    }
+
+    /// Pairs (element of the input, element of the updates), in update order, of the updates that hit.
+    pub(crate) fn hits(&self, input: &[usize], ix: &Tensor, updates: &[usize]) -> Vec<(usize, usize)> {
+        let st = strides(input);
+        let window = self.window_dims(input.len());
+        let batch_of = self.batch_dims(ix.shape.len());
+        let mut hits: Vec<(usize, usize)> = Vec::new();
+        'updates: for (n, at) in IndexSpace::new(updates).enumerate() {
+            let batch: Shape =
+                (0..updates.len()).filter(|d| !self.update_window_dims.contains(d)).map(|d| at[d]).collect();
+            let mut full: SmallVec<[i64; 6]> = SmallVec::from_elem(0, input.len());
+            for (c, &d) in self.scatter_dims_to_operand_dims.iter().enumerate() {
+                full[d] = index_at(ix, self.index_vector_dim, &batch, c);
+            }
+            for (&d, b) in self.input_batching_dims.iter().zip(&self.scatter_indices_batching_dims) {
+                let k = batch_of.iter().position(|x| x == b).unwrap_or(0);
+                full[d] = batch[k] as i64;
+            }
+            for (&o, &d) in self.update_window_dims.iter().zip(&window) {
+                full[d] = full[d].saturating_add(at[o] as i64);
+            }
+            let mut flat = 0;
+            for d in 0..input.len() {
+                if full[d] < 0 || full[d] >= input[d] as i64 {
+                    continue 'updates;
+                }
+                flat += st[d] * full[d] as usize;
+            }
+            hits.push((flat, n));
+        }
+        hits
+    }
+
+    /// Reads the dimension numbers.
+    pub(crate) fn read_numbers(a: &mut AttrReader) -> Result<Scatter> {
+        Ok(Scatter {
+            update_window_dims: a.indices("update_window_dims")?,
+            inserted_window_dims: a.indices("inserted_window_dims")?,
+            input_batching_dims: a.indices("input_batching_dims")?,
+            scatter_indices_batching_dims: a.indices("scatter_indices_batching_dims")?,
+            scatter_dims_to_operand_dims: a.indices("scatter_dims_to_operand_dims")?,
+            index_vector_dim: a.index("index_vector_dim")?,
+            combine: None,
+            unique_indices: a.bool("unique_indices")?,
+        })
     }
 }
 
@@ -148,35 +186,8 @@ impl Operation for Scatter {
 
     /// Float sums are accumulated in f64 and rounded once, so the result does not depend on an order.
     fn eval(&self, inputs: &[&Tensor], _: &[TensorType], _: &EvalCx<'_>) -> Result<Vec<Tensor>> {
-        let (x, ix, u) = (inputs[0], inputs[1], inputs[2]);
-        let st = strides(&x.shape);
-        let window = self.window_dims(x.shape.len());
-        let batch_of = self.batch_dims(ix.shape.len());
-        // Pairs (element of the input, element of the updates), in update order.
-        let mut hits: Vec<(usize, usize)> = Vec::new();
-        'updates: for (n, at) in IndexSpace::new(&u.shape).enumerate() {
-            let batch: Shape =
-                (0..u.shape.len()).filter(|d| !self.update_window_dims.contains(d)).map(|d| at[d]).collect();
-            let mut full: SmallVec<[i64; 6]> = SmallVec::from_elem(0, x.shape.len());
-            for (c, &d) in self.scatter_dims_to_operand_dims.iter().enumerate() {
-                full[d] += index_at(ix, self.index_vector_dim, &batch, c);
-            }
-            for (&d, b) in self.input_batching_dims.iter().zip(&self.scatter_indices_batching_dims) {
-                let k = batch_of.iter().position(|x| x == b).unwrap_or(0);
-                full[d] += batch[k] as i64;
-            }
-            for (&o, &d) in self.update_window_dims.iter().zip(&window) {
-                full[d] = full[d].saturating_add(at[o] as i64);
-            }
-            let mut flat = 0;
-            for d in 0..x.shape.len() {
-                if full[d] < 0 || full[d] >= x.shape[d] as i64 {
-                    continue 'updates;
-                }
-                flat += st[d] * full[d] as usize;
-            }
-            hits.push((flat, n));
-        }
+        let (x, u) = (inputs[0], inputs[2]);
+        let hits = self.hits(&x.shape, inputs[1], &u.shape);
         let mut out = x.clone();
         let wrong = || IrError::ty(self.name(), "operands of different element types");
         match self.combine {

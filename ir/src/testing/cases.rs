@@ -1,6 +1,6 @@
 //! Random instances of every op family: small shapes, all attributes exercised, operands included.
 
-use super::Rng;
+use super::{Generator, Rng};
 use crate::dtype::DType;
 use crate::module::Module;
 use crate::monoid::Monoid;
@@ -44,10 +44,7 @@ impl Case {
     }
 }
 
-/// Makes a random case of one family.
-pub type Generator = fn(&mut Rng) -> Case;
-
-/// Every family's generator, by name.
+/// Families of this file, by name.
 pub const FAMILIES: &[(&str, Generator)] = &[
     ("unary", unary),
     ("binary", binary),
@@ -309,7 +306,7 @@ fn gather(r: &mut Rng) -> Case {
     Case::new(op, vec![r.tensor(d, &i.table), i.indices])
 }
 
-fn scatter(r: &mut Rng) -> Case {
+pub(super) fn scatter(r: &mut Rng) -> Case {
     let i = indexing(r);
     let window: Shape = (0..i.table.len())
         .filter(|d| !i.removed.contains(d) && !i.table_batching.contains(d))
@@ -367,7 +364,7 @@ fn barrier(r: &mut Rng) -> Case {
     Case::new(OptimizationBarrier, vec![r.tensor(DType::F32, &a), r.tensor(DType::I32, &b)])
 }
 
-fn shape(r: &mut Rng, low: usize, high: usize) -> Shape {
+pub(super) fn shape(r: &mut Rng, low: usize, high: usize) -> Shape {
     let rank = r.below(low, high + 1);
     r.shape(rank)
 }

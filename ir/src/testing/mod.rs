@@ -2,6 +2,7 @@
 //! graphs. Built with the feature `testing`.
 
 pub mod cases;
+pub mod reducers;
 pub mod rng;
 pub mod split;
 
@@ -10,6 +11,28 @@ pub use rng::Rng;
 
 use crate::interp::{Mode, run};
 use crate::{Graph, LocId, Module, Op, Tensor};
+
+/// Makes a random case of one family.
+pub type Generator = fn(&mut Rng) -> Case;
+
+/// Every family's generator, by name.
+pub fn families() -> Vec<(&'static str, Generator)> {
+    [cases::FAMILIES, reducers::FAMILIES].concat()
+}
+
+/// Parses a module in text form and runs its last graph.
+///
+/// # Errors
+/// What the parser or the interpreter says.
+pub fn run_text(source: &str, inputs: &[Tensor], mode: Mode) -> crate::Result<Vec<Tensor>> {
+    let m = crate::text::parse(source)?;
+    let last = m
+        .graphs()
+        .last()
+        .map(|(id, _)| id)
+        .ok_or_else(|| crate::IrError::unsupported("testing", "the module has no graph"))?;
+    run(&m, last, inputs, mode)
+}
 
 /// Evaluates one op on tensors by way of a graph of its own.
 ///
