@@ -1,0 +1,62 @@
+//! Errors of the command, and its exit codes.
+
+use std::path::PathBuf;
+use thiserror::Error;
+
+/// Shorthand for a result with an [`Error`].
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a command failed.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// The user's file could not be read or imported.
+    #[error(transparent)]
+    Frontend(#[from] msc_frontends::FrontendError),
+    /// A pass refused the model or the options.
+    #[error(transparent)]
+    Pass(#[from] msc_passes::PassError),
+    /// The IR refused something: a bug in msc unless a front end or pass explains it.
+    #[error(transparent)]
+    Ir(#[from] msc_ir::IrError),
+    /// The memory plan or schedule is not sound: a bug in msc, caught before the plan was written.
+    #[error("{0}\n  This is a bug in msc; no plan was written.")]
+    Program(#[from] msc_ir::program::check::ProgramError),
+    /// A plan could not be written or read.
+    #[error(transparent)]
+    Plan(#[from] msc_runtime::plan::PlanError),
+    /// Input or output data do not fit.
+    #[error(transparent)]
+    Data(#[from] msc_runtime::data::DataError),
+    /// A run failed.
+    #[error(transparent)]
+    Run(#[from] msc_runtime::exec::ExecError),
+    /// A kernel could not be compiled for this machine.
+    #[error(transparent)]
+    Llvm(#[from] msc_codegen::llvm::LlvmError),
+    /// A file could not be written.
+    #[error("MSC-X0001: {path}: {error}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        error: std::io::Error,
+    },
+    /// The command line asks for something that does not exist.
+    #[error("MSC-X0002: {0}")]
+    Usage(String),
+    /// The outputs differ from the reference by more than is allowed.
+    #[error("MSC-X0003: the outputs do not agree with the reference\n{0}")]
+    Check(String),
+}
+
+impl Error {
+    /// The process's exit status: 1 for a failed check or run, 2 for what the user gave, 70 for a bug in msc.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Error::Check(_) | Error::Run(_) => 1,
+            Error::Program(_) | Error::Pass(msc_passes::PassError::Broken { .. }) => 70,
+            Error::Ir(msc_ir::IrError::Structure { .. }) => 70,
+            _ => 2,
+        }
+    }
+}
