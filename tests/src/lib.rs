@@ -56,7 +56,12 @@ pub fn block(module: &Module, t: &Tensor, s: &Sharding, rank: usize) -> Tensor {
 ///
 /// # Panics
 /// If the module cannot be interpreted.
-pub fn run_split(module: &Module, inputs: &[Tensor], outputs: &[Tensor], mode: Mode) -> Vec<Vec<(String, Tensor, Tensor)>> {
+pub fn run_split(
+    module: &Module,
+    inputs: &[Tensor],
+    outputs: &[Tensor],
+    mode: Mode,
+) -> Vec<Vec<(String, Tensor, Tensor)>> {
     let entry = module.entry().expect("an entry");
     let rows: Vec<Vec<Tensor>> = (0..module.mesh.ranks())
         .map(|r| inputs.iter().zip(&entry.params).map(|(t, p)| block(module, t, &p.sharding, r)).collect())

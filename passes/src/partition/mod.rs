@@ -14,12 +14,13 @@
 pub mod assign;
 pub mod lower;
 mod sums;
+mod unshare;
 
 use crate::cost::DeviceModel;
 use crate::error::Result;
 use assign::Assignment;
 use msc_ir::module::{Mesh, Sharding};
-use msc_ir::{Module, Monoid};
+use msc_ir::{GraphId, Module, Monoid, Op};
 
 /// What a user asks of the partitioner.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -90,6 +91,8 @@ pub fn partition(module: &mut Module, options: &Options) -> Result<Report> {
     if options.mesh.ranks() == 1 {
         return Ok(Report { layouts_compared: 1, ..unsplit(module)? });
     }
+    let graphs = split_graphs(module);
+    unshare::split(module, &graphs);
     let problem = assign::Problem::new(module)?;
     let chosen = assign::choose(&problem, module, options)?;
     let lowered = lower::lower(module, &problem, &chosen.assignment, &options.device)?;
@@ -102,7 +105,21 @@ pub fn partition(module: &mut Module, options: &Options) -> Result<Report> {
         layouts_compared: chosen.compared,
     };
     *module = lowered.module;
+    let graphs = split_graphs(module);
+    unshare::merge(module, &graphs);
     Ok(report)
+}
+
+/// The entry's graph and those it calls; definitions of fused ops are not theirs to change.
+fn split_graphs(module: &Module) -> Vec<GraphId> {
+    let called = msc_ir::ops::call::reachable(module);
+    let definition = |g: &GraphId| {
+        let defines = |f: &GraphId| {
+            module.graph(*f).ops().any(|(_, o)| matches!(&o.op, Op::Fused(x) if x.definition == *g))
+        };
+        called.iter().any(defines)
+    };
+    called.iter().copied().filter(|g| !definition(g)).collect()
 }
 
 fn unsplit(module: &mut Module) -> Result<Report> {
