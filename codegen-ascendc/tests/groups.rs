@@ -32,6 +32,26 @@ fn softmax_and_loss() {
     }
 }
 
+#[test]
+fn elementwise_groups() {
+    for (rows, cols) in [(1, 1), (1, 100_003), (77, 1003), (9, 64)] {
+        let mut g = RowGroup::new("elementwise", rows, cols);
+        let a = g.input("a", RowShape::Full, DType::BF16);
+        let b = g.input("b", RowShape::Full, DType::BF16);
+        let (two, three) = (g.num(2.0), g.num(3.0));
+        let six = g.binary(BinaryOp::Mul, two, three);
+        let sum = g.binary(BinaryOp::Add, a, b);
+        g.store("sum", sum, DType::BF16);
+        let wide = g.convert(sum, DType::F32);
+        let scaled = g.binary(BinaryOp::Mul, wide, six);
+        let y = g.unary(UnaryOp::Tanh, scaled);
+        g.store("y", y, DType::F32);
+        g.store("copy", a, DType::BF16);
+        // Three units of tanh.
+        check(&g, 6, 4e-7);
+    }
+}
+
 /// A random group whose values stay moderate, so that errors do too: f32 throughout, every shape class,
 /// up to three levels of reductions, several outputs of each kind.
 fn random_group(seed: u64) -> RowGroup {

@@ -102,7 +102,11 @@ pub fn llvm_ir(kernel: &Kernel) -> Result<String, LlvmError> {
 /// # Errors
 /// See [`LlvmError`].
 pub fn compile_object(kernel: &Kernel) -> Result<Vec<u8>, LlvmError> {
-    let (host, ctx) = (host()?, Context::create());
+    object_for(kernel, host()?)
+}
+
+fn object_for(kernel: &Kernel, host: &Host) -> Result<Vec<u8>, LlvmError> {
+    let ctx = Context::create();
     let machine = machine(host)?;
     let code = lower::lower(&ctx, kernel, (&host.cpu, &host.features))?;
     optimise(&code, &machine)?;
@@ -135,3 +139,6 @@ pub fn cache_key(kernel: &Kernel) -> Result<String, LlvmError> {
     }
     Ok(hash.finalize().to_hex().to_string())
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,6 +6,7 @@
 
 mod columns;
 mod emit;
+mod flat;
 pub mod losses;
 pub mod norms;
 mod reuse;

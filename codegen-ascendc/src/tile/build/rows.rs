@@ -1,4 +1,6 @@
-//! Kernels of a row group: choice of the tiling, and the two forms.
+//! Kernels of a row group: choice of the form and of the tiling.
+//!
+//! *Elementwise*: see [`flat`](super::flat).
 //!
 //! *Resident*: a tile holds whole rows. Inputs are read once; reductions over the rows are kept on chip
 //! and written as one partial result per block, which a second small kernel adds up.
@@ -13,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::columns::build_columns;
 use super::emit::{Emitter, reachable};
+use super::flat::{build_flat, is_elementwise};
 use super::reuse::{Sharing, moved, reuse_buffers};
 use super::{BuildError, RowDef, RowGroup, RowShape, RowType, RowValueId, Sink};
 use crate::tile::{
@@ -32,7 +35,8 @@ pub struct Temp {
 }
 
 /// The kernels of a group, in launch order. Parameters are bound by name: a parameter is one of the
-/// group's inputs or outputs, or a temporary.
+/// group's inputs or outputs, or a temporary. A parameter has the element count of the tensor bound to
+/// it; its shape may be another (elementwise groups see all tensors as one long row).
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct RowKernels {
     /// The kernels; each starts when the one before has finished.
@@ -56,9 +60,12 @@ pub fn build_rows(group: &RowGroup, device: &DeviceSpec) -> Result<RowKernels, B
     if group.outputs.is_empty() {
         return Err(group.whole("no outputs".to_owned()));
     }
-    let plan = match resident_plan(group, &types, device) {
-        Some(plan) => plan?,
-        None => chunked_plan(group, &types, device)?,
+    let plan = if is_elementwise(group, &types) {
+        RowKernels { kernels: vec![build_flat(group, device)?], temps: Vec::new() }
+    } else if let Some(plan) = resident_plan(group, &types, device) {
+        plan?
+    } else {
+        chunked_plan(group, &types, device)?
     };
     plan.kernels.iter().try_for_each(|kernel| verify(kernel, device))?;
     Ok(plan)
