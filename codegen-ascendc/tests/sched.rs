@@ -302,3 +302,29 @@ fn hand_overs_between_units_are_checked() {
         assert!(matches!(found, Err(Violation::Deadlock(_))), "hand-over {id:?}: {found:?}");
     }
 }
+
+/// What the row family builds for the real device can always be scheduled: scratch and event ids suffice.
+#[test]
+fn every_shape_is_scheduled() {
+    let device = DeviceSpec::ascend_910b3();
+    let mut doubled = 0;
+    for rows in [1, 100, 65536] {
+        for cols in [1, 63, 1003, 5120, 14336, 65536] {
+            for dtype in [DType::F32, DType::BF16] {
+                let groups = [
+                    norms::rms_norm(rows, cols, dtype, 1e-5),
+                    norms::add_rms_norm(rows, cols, dtype, 1e-5),
+                    norms::rms_norm_grad(rows, cols, dtype, true),
+                ];
+                for group in groups {
+                    for kernel in build_rows(&group, &device).expect("the group builds").kernels {
+                        let program = derive(&kernel, &device);
+                        let program = program.unwrap_or_else(|e| panic!("{rows}x{cols} {dtype}: {e}"));
+                        doubled += usize::from(program.tiles.iter().any(|t| t.slots == 2));
+                    }
+                }
+            }
+        }
+    }
+    assert!(doubled > 50, "transfers overlap computation in only {doubled} kernels");
+}
