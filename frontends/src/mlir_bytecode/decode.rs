@@ -116,7 +116,8 @@ impl<'a, 'f> Decoder<'a, 'f> {
             let mut c = entry.body;
             let text = c.cstr()?;
             c.finish("an attribute")?;
-            return Ok(text_attr(text));
+            self.charge(text.len() / 8, entry.body.at())?;
+            return Ok(self.text_attr(text));
         }
         self.entry((false, index), entry, |d, dialect, c| {
             let at = c.at();
@@ -373,19 +374,5 @@ pub fn integer_value(bits: u64, elem: &Elem) -> i64 {
     match elem {
         Elem::Int(w @ 1..=63) => (bits << (64 - w)) as i64 >> (64 - w),
         _ => bits as i64,
-    }
-}
-
-/// An attribute that the file holds as MLIR text. An enum's keyword (`#chlo<precision DEFAULT>`) is taken out;
-/// anything else stays as it is.
-fn text_attr(text: &[u8]) -> Attr<'_> {
-    let keyword = std::str::from_utf8(text).ok().and_then(|t| {
-        let (_, inside) = t.strip_prefix('#')?.strip_suffix('>')?.split_once('<')?;
-        let (_, word) = inside.split_once(' ')?;
-        word.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_').then_some(word)
-    });
-    match keyword {
-        Some(word) => Attr::Word(Cow::Borrowed(word)),
-        None => Attr::Other(String::from_utf8_lossy(text)),
     }
 }

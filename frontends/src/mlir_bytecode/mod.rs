@@ -19,6 +19,7 @@ pub mod ops;
 mod properties;
 pub mod resource;
 pub mod tables;
+mod text_entry;
 mod values;
 
 use crate::error::Result;

@@ -4,16 +4,16 @@ use crate::fixture;
 use crate::render::render;
 use msc_frontends::{Code, mlir_bytecode};
 
-const VERSIONS: [&str; 14] = [
+const VERSIONS: [&str; 15] = [
     "0.9.0", "0.11.0", "0.12.0", "0.14.0", "0.15.0", "0.20.0", "1.1.0", "1.5.0", "1.6.0", "1.9.0", "1.10.0",
-    "1.12.0", "1.14.0", "1.17.0",
+    "1.12.0", "1.14.0", "1.17.0", "1.18.0",
 ];
 
 /// Attributes are given in stored order, which is alphabetical in every version, so the rendered forms are equal
 /// to the letter.
 #[test]
 fn every_version_gives_the_same_raw_form() {
-    let newest = fixture("versions/ops.1.17.0.mlirbc");
+    let newest = fixture("versions/ops.1.22.0.mlirbc");
     let newest = render(&mlir_bytecode::read("newest", &newest).unwrap());
     for expected in [
         "stablehlo.triangular_solve",
@@ -69,6 +69,30 @@ fn the_dialect_itself_is_refused_with_advice() {
     let text = error.to_string();
     assert!(text.contains("not a StableHLO portable artifact"), "{text}");
     assert!(text.contains("export a portable artifact"), "{text}");
+}
+
+/// Forms of the later versions, and attributes that are kept as text in the file.
+#[test]
+fn later_forms() {
+    let bytes = fixture("versions/mixed.1.22.0.mlirbc");
+    let text = render(&mlir_bytecode::read("mixed", &bytes).unwrap());
+    for expected in [
+        "result_accuracy = Other(\"#stablehlo.result_accuracy<atol = 0e0, rtol = 0e0, ulps = 10, ",
+        "algorithm = dot_algorithm{lhs_precision_type = Scalar(Other(\"tf32\")), ",
+        "replica_groups = replica_group_mesh_axes{mesh = Str(\"mesh\"), axes = [axis_ref{name = Str(\"x\")}]}",
+        "[10: Tensor { dims: [Some(4), Some(8)], elem: F32 }, 11: Tensor { dims: [Some(4), Some(8)], elem: F32 }] \
+         = stablehlo.all_reduce [8, 7]",
+        "composite_attributes = {n = 1 : Scalar(Int(32))}, decomposition = Symbol(\"dec\"), name = Str(\"my.op\")",
+        "chlo.top_k [15] {k = 2 : Scalar(Int(64))}",
+        "axes: [AxisRef { name: \"y\", sub: Some((1, 2)) }], open: false, priority: 0",
+        "axes: [AxisRef { name: \"x\", sub: None }], open: true, priority: 1",
+        "precision_config = [Word(\"DEFAULT\"), Word(\"HIGH\")]",
+        "ragged_dot{lhs_contracting_dimensions = Ints([1]), rhs_contracting_dimensions = Ints([1]), ",
+        "Tensor { dims: [None, Some(4)], elem: F32 }",
+        "Tensor { dims: [Some(3)], elem: Other(\"f8E4M3FN\") }",
+    ] {
+        assert!(text.contains(expected), "{expected} is not in\n{text}");
+    }
 }
 
 /// Mixed files: casts between the dialects' types vanish, Shardy's and CHLO's ops stay.
