@@ -38,6 +38,10 @@ impl<'r, 'a> Importer<'r, 'a> {
         let ty = dense::index_as_i64(&self.raw.types, ty)?;
         let decoded = dense::decode(self.raw, &ty, data).ok()?;
         let n = ty.elements();
+        // A splat's type may announce any number of elements; no list of an op is nearly this long.
+        if n > 1 << 20 {
+            return None;
+        }
         let one = msc_ir::Storage::from_bytes(ty.dtype, decoded.bytes());
         let splat = one.len() == 1 && n != 1;
         Some((0..n).map(|i| one.get_i64(if splat { 0 } else { i })).collect())

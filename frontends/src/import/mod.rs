@@ -24,10 +24,10 @@ pub(crate) mod types;
 pub use annotations::{Annotations, MeshDecl, ShardingHint, Site};
 
 use crate::error::{Code, FrontendError, Result};
-use crate::raw::{Form, RawModule, RawOp, Value};
-use msc_ir::{Graph, GraphId, IrError, LocId, Module, TensorType, ValueId};
+use crate::raw::{Form, RawModule, RawOp, TypeId, Value};
+use msc_ir::{ConstId, Graph, GraphId, IrError, LocId, Module, TensorType, ValueId};
 use smallvec::SmallVec;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// What a reader returns.
 #[derive(Clone, Debug)]
@@ -68,6 +68,8 @@ struct Importer<'r, 'a> {
     types: Vec<Option<TensorType>>,
     /// Graphs of functions that have been imported.
     graphs: BTreeMap<&'r str, GraphId>,
+    /// Constants by where their bytes lie: an entry of a bytecode file is decoded once, however many ops use it.
+    entries: HashMap<(usize, usize, TypeId), ConstId>,
     /// Sharding constraints of the graph that is being built.
     constraints: Vec<(ValueId, ShardingHint)>,
     places: locs::Places,
@@ -86,6 +88,7 @@ impl<'r, 'a> Importer<'r, 'a> {
             defined: Vec::new(),
             types: vec![None; raw.types.len()],
             graphs: BTreeMap::new(),
+            entries: HashMap::new(),
             constraints: Vec::new(),
             places: locs::Places::new(raw),
             ordinal: 0,

@@ -2,11 +2,12 @@
 
 use super::{Importer, Results, ShardingHint};
 use crate::error::{Code, Result};
-use crate::raw::{Attr, RawOp};
+use crate::raw::{Attr, DenseData, RawOp};
 use msc_ir::ops::barrier::OptimizationBarrier;
 use msc_ir::ops::constant::ConstantOp;
 use msc_ir::{ConstId, LocId, TensorType};
 use smallvec::smallvec;
+use std::borrow::Cow;
 
 impl<'r, 'a> Importer<'r, 'a> {
     /// Imports one op.
@@ -62,9 +63,23 @@ impl<'r, 'a> Importer<'r, 'a> {
                 let Attr::Dense(ty, data) = self.need(op, "value")? else {
                     return Err(self.bad_attr(op, "value", "should be a dense constant"));
                 };
-                let ty = self.tensor_type(*ty).map_err(|e| self.place(op, e))?;
-                let decoded = super::dense::decode(self.raw, &ty, data).map_err(|e| self.place(op, e))?;
-                let id = self.intern(ty, decoded);
+                let entry = match data {
+                    DenseData::Bytes(Cow::Borrowed(b)) => Some((b.as_ptr() as usize, b.len(), *ty)),
+                    _ => None,
+                };
+                let known = entry.and_then(|e| self.entries.get(&e).copied());
+                let id = match known {
+                    Some(id) => id,
+                    None => {
+                        let ty = self.tensor_type(*ty).map_err(|e| self.place(op, e))?;
+                        let decoded =
+                            super::dense::decode(self.raw, &ty, data).map_err(|e| self.place(op, e))?;
+                        self.intern(ty, decoded)
+                    }
+                };
+                if let Some(entry) = entry {
+                    self.entries.insert(entry, id);
+                }
                 self.emit(op, ConstantOp { id }, &[], loc)
             }
             "broadcast_in_dim"

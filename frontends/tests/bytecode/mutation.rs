@@ -58,9 +58,10 @@ fn random_edits() {
         "versions/ops.0.9.0.mlirbc",
         "versions/ops.1.17.0.mlirbc",
         "llama_maxtext_fsdp2_tp2_tiny/model.mlirbc",
+        "llama_torchax_tiny/model.mlirbc",
     ] {
         let good = fixture(name);
-        let rounds = if good.len() > 10_000 { 400 } else { 4_000 };
+        let rounds = if good.len() > 10_000 { 600 } else { 4_000 };
         for _ in 0..rounds {
             let mut file = good.clone();
             for _ in 0..1 + next(4) {

@@ -62,6 +62,11 @@ impl Tolerance {
 }
 
 impl Fixture {
+    /// Whether the fixture has a file.
+    pub fn has(&self, file: &str) -> bool {
+        self.dir.join(file).exists()
+    }
+
     /// Imports one form; `None` if the fixture does not have it, or has an op that is not supported
     /// yet.
     pub fn import(&self, form: &str) -> Option<Imported> {
