@@ -16,6 +16,7 @@ mod launch;
 mod lower;
 mod math;
 mod matmul;
+mod region;
 
 use std::sync::OnceLock;
 

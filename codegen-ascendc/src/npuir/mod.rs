@@ -13,6 +13,8 @@
 
 mod check;
 mod emit;
+mod operand;
+mod region;
 mod text;
 
 use thiserror::Error;

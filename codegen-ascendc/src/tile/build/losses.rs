@@ -3,10 +3,11 @@
 use super::{RowDef, RowGroup, RowShape};
 use crate::tile::{BinaryOp, CompareOp, DType, Over, ReduceOp, UnaryOp};
 
-/// Cross-entropy of logits against labels, per row: inputs `logits` [rows, classes] of `dtype` and `labels`
-/// [rows] (i32); outputs `loss = log Σ_c e^(x_c - max) - (x_label - max)` [rows] (f32) and the softmax `p`
-/// [rows, classes] of `dtype`. A label outside the classes selects nothing: the loss is then
-/// `log Σ_c e^(x_c - max)`.
+/// Cross-entropy of logits against labels, per row.
+///
+/// Inputs `logits` of `dtype`, `[rows, classes]`, and `labels` (i32), `[rows]`. Outputs
+/// `loss = log Σ_c e^(x_c - max) - (x_label - max)` (f32), `[rows]`, and the softmax `p` of `dtype`,
+/// `[rows, classes]`. A label outside the classes selects nothing: the loss is then the logarithm alone.
 pub fn cross_entropy(rows: i64, classes: i64, dtype: DType) -> RowGroup {
     let mut g = RowGroup::new("cross_entropy", rows, classes);
     let logits = g.input("logits", RowShape::Full, dtype);
