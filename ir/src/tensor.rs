@@ -5,6 +5,28 @@ use crate::types::{TensorType, strides};
 use half::{bf16, f16};
 use smallvec::SmallVec;
 
+/// The f32 nearest to `x` towards zero, with its last bit set if that is inexact ("round to odd"): rounding it
+/// again to a format of at most 22 bits gives what rounding `x` at once would (Boldo & Melquiond, "When double
+/// rounding is odd").
+fn f32_to_odd(x: f64) -> f32 {
+    let y = x as f32;
+    if f64::from(y) == x || x.is_nan() {
+        return y;
+    }
+    let towards_zero = y.to_bits() - u32::from(f64::from(y).abs() > x.abs());
+    f32::from_bits(towards_zero | 1)
+}
+
+/// The nearest bfloat16, ties to even.
+pub fn bf16_from_f64(x: f64) -> bf16 {
+    bf16::from_f32(f32_to_odd(x))
+}
+
+/// The nearest half, ties to even.
+pub fn f16_from_f64(x: f64) -> f16 {
+    f16::from_f32(f32_to_odd(x))
+}
+
 /// Elements of one type, row-major. `I1` holds 0 or 1 in each byte.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Storage {
@@ -160,8 +182,8 @@ impl Storage {
             DType::U16 => ints!(U16, u16),
             DType::U32 => ints!(U32, u32),
             DType::U64 => ints!(U64, u64),
-            DType::F16 => Storage::F16(values.iter().map(|&x| f16::from_f64(x)).collect()),
-            DType::BF16 => Storage::BF16(values.iter().map(|&x| bf16::from_f64(x)).collect()),
+            DType::F16 => Storage::F16(values.iter().map(|&x| f16_from_f64(x)).collect()),
+            DType::BF16 => Storage::BF16(values.iter().map(|&x| bf16_from_f64(x)).collect()),
             DType::F32 => ints!(F32, f32),
             DType::F64 => Storage::F64(values.to_vec()),
         }
@@ -169,7 +191,20 @@ impl Storage {
 
     /// Every element as a double (64-bit integers beyond 2⁵³ lose low bits).
     pub fn to_f64s(&self) -> Vec<f64> {
-        (0..self.len()).map(|i| self.get_f64(i)).collect()
+        match self {
+            Storage::I1(v) | Storage::U8(v) => v.iter().map(|&x| f64::from(x)).collect(),
+            Storage::I8(v) => v.iter().map(|&x| f64::from(x)).collect(),
+            Storage::I16(v) => v.iter().map(|&x| f64::from(x)).collect(),
+            Storage::I32(v) => v.iter().map(|&x| f64::from(x)).collect(),
+            Storage::I64(v) => v.iter().map(|&x| x as f64).collect(),
+            Storage::U16(v) => v.iter().map(|&x| f64::from(x)).collect(),
+            Storage::U32(v) => v.iter().map(|&x| f64::from(x)).collect(),
+            Storage::U64(v) => v.iter().map(|&x| x as f64).collect(),
+            Storage::F16(v) => v.iter().map(|x| x.to_f64()).collect(),
+            Storage::BF16(v) => v.iter().map(|x| x.to_f64()).collect(),
+            Storage::F32(v) => v.iter().map(|&x| f64::from(x)).collect(),
+            Storage::F64(v) => v.clone(),
+        }
     }
 
     /// Element `i` as a double.
@@ -314,6 +349,9 @@ impl Tensor {
         let data = match (&self.data, dtype) {
             (Storage::I64(v), DType::U64) => Storage::U64(v.iter().map(|&x| x as u64).collect()),
             (Storage::U64(v), DType::I64) => Storage::I64(v.iter().map(|&x| x as i64).collect()),
+            // Not by way of f64, which would round twice.
+            (Storage::I64(v), DType::F32) => Storage::F32(v.iter().map(|&x| x as f32).collect()),
+            (Storage::U64(v), DType::F32) => Storage::F32(v.iter().map(|&x| x as f32).collect()),
             (s, d) if !s.dtype().is_float() && d.is_int() => {
                 // Integer to integer wraps; saturation is for floats only.
                 let wide: Vec<i64> = match s {

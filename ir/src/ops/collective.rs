@@ -45,6 +45,33 @@ pub enum Collective {
         /// The group.
         axes: Axes,
     },
+    /// `T[…,n·d,…] → T[…,d,…,n·e,…]`: the operand is cut into `n` blocks along `split_dim`; rank `i` gets every rank's
+    /// block `i`, concatenated along `concat_dim` (StableHLO specification, "all_to_all").
+    AllToAll {
+        /// The dimension that shrinks.
+        split_dim: usize,
+        /// The dimension that grows.
+        concat_dim: usize,
+        /// The group.
+        axes: Axes,
+    },
+    /// `T[…] → T[…]`: rank `t` gets rank `s`'s operand for each pair (s, t); a rank that is no target gets zeros
+    /// (StableHLO specification, "collective_permute").
+    Permute {
+        /// Positions within the group; sources are distinct, and so are targets.
+        pairs: SmallVec<[(u32, u32); 4]>,
+        /// The group.
+        axes: Axes,
+    },
+    /// `T[…] → T[…]`: every rank gets the group's first rank's operand (StableHLO specification,
+    /// "collective_broadcast").
+    Broadcast {
+        /// The group.
+        axes: Axes,
+    },
+    /// `→ u32[]`: the rank's number in the mesh (StableHLO specification, "partition_id"). Every rank is a partition
+    /// of one replica, so "replica_id" is the constant 0.
+    PartitionId,
     /// `→ i32[]`: the rank's coordinate along one axis.
     AxisIndex {
         /// The axis.
@@ -74,18 +101,38 @@ impl Collective {
                 dim: a.index("dim")?,
                 axes: axes(a)?,
             }),
+            "all_to_all" => Some(Collective::AllToAll {
+                split_dim: a.index("split_dim")?,
+                concat_dim: a.index("concat_dim")?,
+                axes: axes(a)?,
+            }),
+            "collective_permute" => {
+                let flat: Vec<usize> = a.indices("pairs")?;
+                let number = |i: usize| u32::try_from(i).unwrap_or(u32::MAX);
+                if !flat.len().is_multiple_of(2) {
+                    return Err(IrError::attr(name, "pairs", "does not hold pairs"));
+                }
+                let pairs = flat.chunks_exact(2).map(|p| (number(p[0]), number(p[1]))).collect();
+                Some(Collective::Permute { pairs, axes: axes(a)? })
+            }
+            "collective_broadcast" => Some(Collective::Broadcast { axes: axes(a)? }),
+            "partition_id" => Some(Collective::PartitionId),
             "axis_index" => Some(Collective::AxisIndex { axis: axis_id(a.index("axis")?) }),
             _ => None,
         })
     }
 
-    /// The group's axes; empty for [`Collective::AxisIndex`], which communicates nothing.
+    /// The group's axes; empty for [`Collective::AxisIndex`] and [`Collective::PartitionId`], which communicate
+    /// nothing.
     pub fn axes(&self) -> &[AxisId] {
         match self {
             Collective::AllReduce { axes, .. }
             | Collective::AllGather { axes, .. }
-            | Collective::ReduceScatter { axes, .. } => axes,
-            Collective::AxisIndex { .. } => &[],
+            | Collective::ReduceScatter { axes, .. }
+            | Collective::AllToAll { axes, .. }
+            | Collective::Permute { axes, .. }
+            | Collective::Broadcast { axes } => axes,
+            Collective::AxisIndex { .. } | Collective::PartitionId => &[],
         }
     }
 
@@ -124,9 +171,7 @@ impl Collective {
                 let mut shape = operands[0].shape.clone();
                 shape[*dim] *= n;
                 let ty = TensorType { dtype: operands[0].dtype(), shape };
-                let cat = crate::ops::concatenate::Concatenate { dim: *dim };
-                let out = cat.eval(operands, &[ty], &EvalCx::detached(&Module::default()))?;
-                vec![out[0].clone(); n]
+                vec![concatenated(*dim, operands, &ty)?; n]
             }
             Collective::ReduceScatter { monoid, dim, .. } => {
                 let whole = reduce(*monoid)?;
@@ -140,9 +185,54 @@ impl Collective {
                     })
                     .collect()
             }
-            Collective::AxisIndex { .. } => Vec::new(),
+            Collective::AllToAll { split_dim, concat_dim, .. } => {
+                let mut size = operands[0].shape.clone();
+                size[*split_dim] /= n;
+                let mut shape = size.clone();
+                shape[*concat_dim] *= n;
+                let ty = TensorType { dtype: operands[0].dtype(), shape };
+                let mut out = Vec::with_capacity(n);
+                for i in 0..n {
+                    let mut start = vec![0; size.len()];
+                    start[*split_dim] = i * size[*split_dim];
+                    let blocks: Vec<Tensor> = operands.iter().map(|t| t.block(&start, &size)).collect();
+                    let refs: Vec<&Tensor> = blocks.iter().collect();
+                    out.push(concatenated(*concat_dim, &refs, &ty)?);
+                }
+                out
+            }
+            Collective::Permute { pairs, .. } => (0..n)
+                .map(|i| {
+                    let source = pairs.iter().find(|p| p.1 as usize == i);
+                    match source.and_then(|p| operands.get(p.0 as usize)) {
+                        Some(t) => (*t).clone(),
+                        None => Tensor::splat(&operands[i].ty(), 0.0),
+                    }
+                })
+                .collect(),
+            Collective::Broadcast { .. } => vec![operands[0].clone(); n],
+            Collective::AxisIndex { .. } | Collective::PartitionId => Vec::new(),
         })
     }
+}
+
+fn grown(op: &str, t: &TensorType, dim: usize, n: usize) -> Result<usize> {
+    t.shape[dim]
+        .checked_mul(n)
+        .ok_or_else(|| IrError::ty(op, format!("{n} times dimension {dim} of {t} does not fit in memory")))
+}
+
+fn shrunk(op: &str, t: &TensorType, dim: usize, n: usize) -> Result<usize> {
+    if !t.shape[dim].is_multiple_of(n) {
+        return Err(IrError::ty(op, format!("dimension {dim} of {t} does not divide by {n} ranks")));
+    }
+    Ok(t.shape[dim] / n)
+}
+
+fn concatenated(dim: usize, parts: &[&Tensor], ty: &TensorType) -> Result<Tensor> {
+    let cat = crate::ops::concatenate::Concatenate { dim };
+    let out = cat.eval(parts, std::slice::from_ref(ty), &EvalCx::detached(&Module::default()))?;
+    out.into_iter().next().ok_or_else(|| IrError::ty(cat.name(), "gives nothing"))
 }
 
 impl Operation for Collective {
@@ -151,6 +241,10 @@ impl Operation for Collective {
             Collective::AllReduce { .. } => "all_reduce",
             Collective::AllGather { .. } => "all_gather",
             Collective::ReduceScatter { .. } => "reduce_scatter",
+            Collective::AllToAll { .. } => "all_to_all",
+            Collective::Permute { .. } => "collective_permute",
+            Collective::Broadcast { .. } => "collective_broadcast",
+            Collective::PartitionId => "partition_id",
             Collective::AxisIndex { .. } => "axis_index",
         }
     }
@@ -169,6 +263,17 @@ impl Operation for Collective {
                 ("dim", AttrValue::Int(*dim as i64)),
                 ("axes", axes()),
             ]),
+            Collective::AllToAll { split_dim, concat_dim, .. } => AttrMap::from([
+                ("split_dim", AttrValue::Int(*split_dim as i64)),
+                ("concat_dim", AttrValue::Int(*concat_dim as i64)),
+                ("axes", axes()),
+            ]),
+            Collective::Permute { pairs, .. } => {
+                let flat = pairs.iter().flat_map(|p| [i64::from(p.0), i64::from(p.1)]).collect();
+                AttrMap::from([("pairs", AttrValue::Ints(flat)), ("axes", axes())])
+            }
+            Collective::Broadcast { .. } => AttrMap::from([("axes", axes())]),
+            Collective::PartitionId => AttrMap::new(),
             Collective::AxisIndex { axis } => AttrMap::from([("axis", AttrValue::Int(i64::from(axis.0)))]),
         }
     }
@@ -177,14 +282,20 @@ impl Operation for Collective {
         let known = |a: &AxisId| (a.0 as usize) < module.mesh.axes.len();
         let all_known = match self {
             Collective::AxisIndex { axis } => known(axis),
+            Collective::PartitionId => true,
             _ => !self.axes().is_empty() && self.axes().iter().all(known),
         };
         if !all_known {
             return Err(IrError::attr(self.name(), "axes", "are not axes of the module's mesh"));
         }
-        if let Collective::AxisIndex { .. } = self {
+        let own = match self {
+            Collective::AxisIndex { .. } => Some(DType::I32),
+            Collective::PartitionId => Some(DType::U32),
+            _ => None,
+        };
+        if let Some(dtype) = own {
             expect_operands(self.name(), operands, 0)?;
-            return Ok(vec![TensorType::scalar(DType::I32)]);
+            return Ok(vec![TensorType::scalar(dtype)]);
         }
         expect_operands(self.name(), operands, 1)?;
         let mut out = operands[0].clone();
@@ -192,19 +303,36 @@ impl Operation for Collective {
         match self {
             Collective::AllGather { dim, .. } => {
                 expect_dims(self.name(), "dim", &[*dim], out.rank())?;
-                out.shape[*dim] *= n;
+                out.shape[*dim] = grown(self.name(), &out, *dim, n)?;
             }
             Collective::ReduceScatter { dim, .. } => {
                 expect_dims(self.name(), "dim", &[*dim], out.rank())?;
-                if !out.shape[*dim].is_multiple_of(n) {
-                    return Err(IrError::ty(
-                        self.name(),
-                        format!("dimension {dim} of {out} does not divide by {n} ranks"),
-                    ));
-                }
-                out.shape[*dim] /= n;
+                out.shape[*dim] = shrunk(self.name(), &out, *dim, n)?;
             }
-            _ => {}
+            Collective::AllToAll { split_dim, concat_dim, .. } => {
+                expect_dims(self.name(), "split_dim", &[*split_dim], out.rank())?;
+                expect_dims(self.name(), "concat_dim", &[*concat_dim], out.rank())?;
+                out.shape[*split_dim] = shrunk(self.name(), &out, *split_dim, n)?;
+                out.shape[*concat_dim] = grown(self.name(), &out, *concat_dim, n)?;
+            }
+            Collective::Permute { pairs, .. } => {
+                for (i, p) in pairs.iter().enumerate() {
+                    let twice = pairs[..i].iter().any(|q| q.0 == p.0 || q.1 == p.1);
+                    if p.0 as usize >= n || p.1 as usize >= n || twice {
+                        let message = format!("{p:?} among {n} ranks is out of range or a repetition");
+                        return Err(IrError::attr(self.name(), "pairs", message));
+                    }
+                }
+            }
+            Collective::AllReduce { .. }
+            | Collective::Broadcast { .. }
+            | Collective::PartitionId
+            | Collective::AxisIndex { .. } => {}
+        }
+        if let Collective::AllReduce { monoid, .. } | Collective::ReduceScatter { monoid, .. } = self
+            && !monoid.supports(out.dtype)
+        {
+            return Err(IrError::ty(self.name(), format!("{monoid} is not defined on {out}")));
         }
         Ok(vec![out])
     }
@@ -215,11 +343,16 @@ impl Operation for Collective {
 
     fn eval_ranks(&self, inputs: Vec<Row>, _: &[TensorType], cx: &RanksCx<'_>) -> Result<Vec<Row>> {
         let mesh = &cx.module().mesh;
-        if let Collective::AxisIndex { axis } = self {
-            let at = |&rank: &usize| {
-                vec![Arc::new(Tensor::scalar(DType::I32, mesh.coordinate(rank, *axis) as f64))]
-            };
-            return Ok(cx.ranks().iter().map(at).collect());
+        let own = |&rank: &usize| match self {
+            Collective::AxisIndex { axis } => {
+                Some(Tensor::scalar(DType::I32, mesh.coordinate(rank, *axis) as f64))
+            }
+            Collective::PartitionId => Some(Tensor::scalar(DType::U32, rank as f64)),
+            _ => None,
+        };
+        let positions: Option<Vec<Row>> = cx.ranks().iter().map(|r| Some(vec![Arc::new(own(r)?)])).collect();
+        if let Some(rows) = positions {
+            return Ok(rows);
         }
         let mut out: Vec<Row> = vec![Row::new(); inputs.len()];
         for (i, &rank) in cx.ranks().iter().enumerate() {

@@ -197,6 +197,7 @@ impl Operation for Scatter {
                     let v = u.data.get_f64(from);
                     acc[to] = match m {
                         Monoid::Product => acc[to] * v,
+                        Monoid::Max | Monoid::Min if acc[to].is_nan() || v.is_nan() => f64::NAN,
                         Monoid::Max => acc[to].max(v),
                         Monoid::Min => acc[to].min(v),
                         _ => acc[to] + v,

@@ -8,9 +8,8 @@ use crate::factor::FactorRule;
 use crate::interp::EvalCx;
 use crate::module::Module;
 use crate::op::{Op, Operation};
-use crate::tensor::{Storage, Tensor};
+use crate::tensor::{Storage, Tensor, bf16_from_f64, f16_from_f64};
 use crate::types::TensorType;
-use half::{bf16, f16};
 
 macro_rules! kinds {
     ($($(#[$d:meta])* $k:ident = $n:literal),* $(,)?) => {
@@ -161,6 +160,7 @@ fn float64(kind: UnaryKind, x: f64) -> f64 {
         Floor => x.floor(),
         Log => x.ln(),
         LogPlusOne => x.ln_1p(),
+        Logistic if x < 0.0 => x.exp() / (1.0 + x.exp()),
         Logistic => 1.0 / (1.0 + (-x).exp()),
         Negate => -x,
         RoundNearestAfz => x.round(),
@@ -225,17 +225,17 @@ impl Operation for Unary {
             };
         }
         macro_rules! floats {
-            ($v:ident, $variant:ident, $t:ty) => {
+            ($v:ident, $variant:ident, $narrow:expr) => {
                 // A narrow float's function is computed in f64 and rounded once.
-                Storage::$variant($v.iter().map(|&a| <$t>::from_f64(float64(k, a.to_f64()))).collect())
+                Storage::$variant($v.iter().map(|&a| $narrow(float64(k, a.to_f64()))).collect())
             };
         }
         let data = if k == UnaryKind::IsFinite {
             Storage::I1((0..x.len()).map(|i| u8::from(x.data.get_f64(i).is_finite())).collect())
         } else {
             match &x.data {
-                Storage::F16(v) => floats!(v, F16, f16),
-                Storage::BF16(v) => floats!(v, BF16, bf16),
+                Storage::F16(v) => floats!(v, F16, f16_from_f64),
+                Storage::BF16(v) => floats!(v, BF16, bf16_from_f64),
                 Storage::F32(v) => Storage::F32(v.iter().map(|&a| float64(k, f64::from(a)) as f32).collect()),
                 Storage::F64(v) => Storage::F64(v.iter().map(|&a| float64(k, a)).collect()),
                 Storage::I1(v) => Storage::I1(v.iter().map(|&a| 1 - a).collect()),

@@ -32,6 +32,10 @@ pub fn parse(text: &str) -> Result<Module> {
             mesh.axes.push(MeshAxis { name, size: l.number::<usize>()?.clamp(1, 1 << 20) });
             l.eat(',')?;
         }
+        let ranks = mesh.axes.iter().try_fold(1usize, |n, a| n.checked_mul(a.size));
+        if ranks.is_none_or(|n| n > 1 << 20) {
+            return Err(l.error("the mesh has more than 2^20 ranks"));
+        }
         m.mesh = mesh;
     }
     loop {
