@@ -61,10 +61,15 @@ pub struct ConstantStore {
 impl ConstantStore {
     /// Interns row-major little-endian bytes. `bytes` must be as long as the type says.
     pub fn intern_bytes(&mut self, ty: TensorType, bytes: &[u8]) -> ConstId {
+        self.intern_shared(ty, bytes.into())
+    }
+
+    /// [`ConstantStore::intern_bytes`] that keeps the buffer given instead of a copy.
+    pub fn intern_shared(&mut self, ty: TensorType, bytes: Arc<[u8]>) -> ConstId {
         debug_assert_eq!(bytes.len(), ty.bytes());
         let w = ty.dtype.size_bytes();
         let splat = bytes.len() >= w && bytes.chunks_exact(w).all(|e| e == &bytes[..w]);
-        let data = if splat { ConstData::Splat(bytes[..w].into()) } else { ConstData::Dense(bytes.into()) };
+        let data = if splat { ConstData::Splat(bytes[..w].into()) } else { ConstData::Dense(bytes) };
         self.intern(Constant { ty, data })
     }
 

@@ -2,7 +2,6 @@
 
 use crate::error::{Code, FrontendError, Result};
 use crate::raw::{DenseData, Elem, RawModule, Type, TypeId, TypeTable};
-use half::{bf16, f16};
 use msc_ir::{DType, TensorType};
 use std::sync::Arc;
 
@@ -49,7 +48,7 @@ pub(super) fn decode(raw: &RawModule<'_>, ty: &TensorType, data: &DenseData<'_>)
             }
             from_bytes(ty, digits.len() / 2, |out| unhex(digits, out))
         }
-        DenseData::Literal(text) => literal(ty, text),
+        DenseData::Literal(text) => super::literal::decode(ty, text),
         DenseData::Resource(key) => match raw.resources.get(key.as_ref()) {
             Some(DenseData::Resource(_)) | None => {
                 Err(FrontendError::new(Code::Name, format!("the resource {key} is not in the file")).help(
@@ -61,12 +60,12 @@ pub(super) fn decode(raw: &RawModule<'_>, ty: &TensorType, data: &DenseData<'_>)
     }
 }
 
-fn bad(message: impl Into<String>) -> FrontendError {
+pub(super) fn bad(message: impl Into<String>) -> FrontendError {
     FrontendError::new(Code::Constant, message)
 }
 
 /// A buffer of zeros that the constant store can take over.
-fn buffer(len: usize) -> Arc<[u8]> {
+pub(super) fn buffer(len: usize) -> Arc<[u8]> {
     std::iter::repeat_n(0, len).collect()
 }
 
@@ -142,106 +141,4 @@ fn unhex(digits: &[u8], out: &mut [u8]) -> bool {
     }
     // A wrong digit sets the upper bits, a right one never does.
     wrong < 16
-}
-
-/// `1.5`, or nested lists of literals.
-fn literal(ty: &TensorType, text: &[u8]) -> Result<Decoded> {
-    let n = ty.elements();
-    let width = ty.dtype.size_bytes();
-    let splat = text.iter().find(|b| !b.is_ascii_whitespace()).is_some_and(|&b| b != b'[');
-    let mut out = if splat { Vec::with_capacity(width) } else { Vec::new() };
-    if !splat {
-        // Every element takes at least two bytes of text, so the file bounds the allocation.
-        out.reserve(n.min(text.len() / 2 + 1).saturating_mul(width));
-    }
-    let mut count = 0usize;
-    let mut i = 0;
-    while i < text.len() {
-        match text[i] {
-            b'[' | b']' | b',' | b' ' | b'\n' | b'\t' | b'\r' => i += 1,
-            b'"' => return Err(bad("constants of strings are not held")),
-            b'(' => return Err(bad("complex constants are not held")),
-            _ => {
-                let end = text[i..]
-                    .iter()
-                    .position(|b| matches!(b, b',' | b']' | b' ' | b'\n' | b'\t' | b'\r' | b'['))
-                    .map_or(text.len(), |p| i + p);
-                let token = std::str::from_utf8(&text[i..end]).unwrap_or("");
-                if !element(ty.dtype, token, &mut out) {
-                    return Err(bad(format!("`{token}` is not an element of type {}", ty.dtype)));
-                }
-                count += 1;
-                i = end;
-            }
-        }
-    }
-    if splat {
-        if count != 1 {
-            return Err(bad("expected one literal, or a list in brackets"));
-        }
-        return Ok(if n == 1 || n == 0 {
-            Decoded::Full(if n == 0 { buffer(0) } else { out.into() })
-        } else {
-            Decoded::Splat(out)
-        });
-    }
-    if count != n {
-        return Err(bad(format!("a constant of type {ty} has {n} elements, there are {count}")));
-    }
-    Ok(Decoded::Full(out.into()))
-}
-
-/// Appends one element; false if `token` is not one.
-fn element(dtype: DType, token: &str, out: &mut Vec<u8>) -> bool {
-    if dtype.is_float() {
-        return float_element(dtype, token, out);
-    }
-    if dtype == DType::I1 {
-        let bit = match token {
-            "true" | "1" | "-1" => 1,
-            "false" | "0" => 0,
-            _ => return false,
-        };
-        out.push(bit);
-        return true;
-    }
-    let value: Option<i128> = match (token.strip_prefix("0x"), token.strip_prefix("-0x")) {
-        (Some(h), _) => i128::from_str_radix(h, 16).ok(),
-        (_, Some(h)) => i128::from_str_radix(h, 16).ok().map(|v| -v),
-        _ => token.parse().ok(),
-    };
-    let Some(value) = value else { return false };
-    let bits = dtype.size_bytes() as u32 * 8;
-    // Signless integers may be written with or without a sign.
-    let low = if dtype.is_unsigned() { 0 } else { -(1i128 << (bits - 1)) };
-    if value < low || value >= 1i128 << bits {
-        return false;
-    }
-    out.extend_from_slice(&value.to_le_bytes()[..dtype.size_bytes()]);
-    true
-}
-
-/// A decimal, or the bits in hexadecimal.
-fn float_element(dtype: DType, token: &str, out: &mut Vec<u8>) -> bool {
-    if let Some(h) = token.strip_prefix("0x") {
-        let Ok(bits) = u64::from_str_radix(h, 16) else { return false };
-        let width = dtype.size_bytes();
-        if width < 8 && bits >> (width * 8) != 0 {
-            return false;
-        }
-        out.extend_from_slice(&bits.to_le_bytes()[..width]);
-        return true;
-    }
-    // `inf` and `nan` are words to Rust's parser but not to MLIR.
-    if !token.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'e' | b'E' | b'+' | b'-')) {
-        return false;
-    }
-    let Ok(x) = token.parse::<f64>() else { return false };
-    match dtype {
-        DType::F16 => out.extend_from_slice(&f16::from_f64(x).to_le_bytes()),
-        DType::BF16 => out.extend_from_slice(&bf16::from_f64(x).to_le_bytes()),
-        DType::F32 => out.extend_from_slice(&(x as f32).to_le_bytes()),
-        _ => out.extend_from_slice(&x.to_le_bytes()),
-    }
-    true
 }

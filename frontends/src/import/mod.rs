@@ -14,6 +14,7 @@ mod elementwise;
 mod entry;
 mod indexing;
 mod linalg;
+mod literal;
 mod locs;
 mod ops;
 mod program;

@@ -116,7 +116,7 @@ impl<'r, 'a> Importer<'r, 'a> {
                 self.module.constants.intern_splat_bytes(ty, &one)
             }
             super::dense::Decoded::Splat(_) => self.module.constants.intern_bytes(ty, &[]),
-            super::dense::Decoded::Full(bytes) => self.module.constants.intern_bytes(ty, &bytes),
+            super::dense::Decoded::Full(bytes) => self.module.constants.intern_shared(ty, bytes),
         }
     }
 }

@@ -202,6 +202,18 @@ impl<'a> Parser<'a> {
         }
     }
 
+    /// Whether an empty list or one that starts with an integer is next.
+    pub(super) fn at_int_list(&mut self) -> bool {
+        if self.peek_token() != Some(b'[') {
+            return false;
+        }
+        let start = self.pos;
+        self.pos += 1;
+        let first = self.peek_token();
+        self.pos = start;
+        matches!(first, Some(b'0'..=b'9' | b'-' | b']'))
+    }
+
     /// `[1, 2, 3]`.
     pub(super) fn int_list(&mut self) -> Result<Vec<i64>> {
         let mut v = Vec::new();

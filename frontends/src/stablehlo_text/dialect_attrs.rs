@@ -77,19 +77,7 @@ impl<'a> Parser<'a> {
         self.list("<", ">", |p| {
             let name = p.expect_word("a field's name")?;
             p.expect("=")?;
-            let value = match p.peek_token() {
-                Some(b'[') => {
-                    let at = p.pos;
-                    match p.int_list() {
-                        Ok(v) => Attr::Ints(v),
-                        Err(_) => {
-                            p.pos = at;
-                            p.attr()?
-                        }
-                    }
-                }
-                _ => p.attr()?,
-            };
+            let value = if p.at_int_list() { Attr::Ints(p.int_list()?) } else { p.attr()? };
             fields.push((Cow::Borrowed(name), value));
             Ok(())
         })

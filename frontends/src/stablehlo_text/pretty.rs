@@ -218,11 +218,9 @@ impl<'a> Parser<'a> {
 
     /// `[1, 2]` or `[DEFAULT, HIGH]`.
     fn bracket_value(&mut self) -> Result<Attr<'a>> {
-        let at = self.pos;
-        if let Ok(v) = self.int_list() {
-            return Ok(Attr::Ints(v));
+        if self.at_int_list() {
+            return Ok(Attr::Ints(self.int_list()?));
         }
-        self.pos = at;
         let mut words = Vec::new();
         self.list("[", "]", |p| {
             words.push(Attr::Word(Cow::Borrowed(p.expect_word("a word")?)));
