@@ -13,7 +13,7 @@ pub mod stablehlo_text;
 pub mod vhlo;
 
 pub use error::{Code, FrontendError, Result};
-pub use import::{Annotations, Imported};
+pub use import::{Annotations, Imported, MeshDecl, ShardingHint, Site};
 
 /// Reads a program from a file, choosing the reader by content. The file is memory-mapped.
 ///

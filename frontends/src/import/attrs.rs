@@ -6,6 +6,9 @@ use crate::error::{Code, FrontendError, Result};
 use crate::raw::{Attr, DenseData, RawOp, TypeId, attr};
 use msc_ir::Shape;
 
+/// Longest list that one literal may stand for in an attribute: ranks and replica groups are far shorter.
+const MAX_SPLAT: usize = 1 << 16;
+
 impl<'r, 'a> Importer<'r, 'a> {
     /// A complaint about an attribute.
     pub(super) fn bad_attr(&self, op: &RawOp<'_>, name: &str, what: &str) -> FrontendError {
@@ -44,6 +47,9 @@ impl<'r, 'a> Importer<'r, 'a> {
         }
         let one = msc_ir::Storage::from_bytes(ty.dtype, decoded.bytes());
         let splat = one.len() == 1 && n != 1;
+        if splat && n > MAX_SPLAT {
+            return None;
+        }
         Some((0..n).map(|i| one.get_i64(if splat { 0 } else { i })).collect())
     }
 

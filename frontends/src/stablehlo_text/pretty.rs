@@ -53,7 +53,7 @@ impl<'a> Parser<'a> {
     /// The types behind the op, and what they say about operands and results.
     pub(super) fn finish_pretty(&mut self, op: &mut Parsed<'a>) -> Result<()> {
         if !self.eat(":") {
-            return Ok(());
+            return if op.operands.is_empty() { Ok(()) } else { Err(self.expected("`:` and types")) };
         }
         self.skip_space();
         let at = self.pos;
