@@ -2,6 +2,8 @@
 
 #[path = "bytecode/artifact.rs"]
 mod artifact;
+#[path = "bytecode/containers.rs"]
+mod containers;
 #[path = "bytecode/hostile.rs"]
 mod hostile;
 #[path = "bytecode/memory.rs"]
