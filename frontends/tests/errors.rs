@@ -77,7 +77,7 @@ fn every_kind_of_refusal_has_its_code() {
         (format!("%r = \"stablehlo.add\"(%a) : ({f}) -> {f}"), Code::Invalid),
         (
             format!(
-                "%r = stablehlo.reduce(%a init: %s) applies stablehlo.power across dimensions = [0, 1] : ({f}, tensor<f32>) -> tensor<f32>"
+                "%k = stablehlo.negate %s : tensor<f32>\n %r = stablehlo.reduce(%a init: %s) across dimensions = [0, 1] : ({f}, tensor<f32>) -> tensor<f32> reducer(%x: tensor<f32>, %y: tensor<f32>) {{ stablehlo.return %k : tensor<f32> }}"
             ),
             Code::UnsupportedForm,
         ),

@@ -186,8 +186,8 @@ fn shardings_are_kept() {
           }
         }"#,
     );
-    let Annotations { meshes, shardings, partitions } = &i.annotations;
-    assert_eq!(*partitions, 8);
+    let Annotations { meshes, shardings, partitions, replicas } = &i.annotations;
+    assert_eq!((*partitions, *replicas), (8, 1));
     assert_eq!(meshes[0].mesh.axes, [("dp".to_string(), 2), ("tp".to_string(), 4)]);
     let sites: Vec<Site> = shardings.iter().map(|s| s.0).collect();
     assert!(matches!(sites[..], [Site::Param(0), Site::Param(1), Site::Result(0), Site::Value(..)]));

@@ -41,4 +41,6 @@ pub struct Annotations {
     pub shardings: Vec<(Site, ShardingHint)>,
     /// `mhlo.num_partitions`, 1 if not written.
     pub partitions: u32,
+    /// `mhlo.num_replicas`, 1 if not written.
+    pub replicas: u32,
 }

@@ -24,6 +24,11 @@ impl<'r, 'a> Importer<'r, 'a> {
                 let [x] = self.operands_n(op)?;
                 self.emit(op, UnaryKind::Tan, &[x], loc)
             }
+            "top_k" => {
+                let [x] = self.operands_n(op)?;
+                let k = self.index(op, "k")?;
+                self.top_k(op, x, k, loc)
+            }
             _ => Err(self.unknown(op)),
         }
     }

@@ -7,6 +7,7 @@ use msc_ir::LocId;
 use msc_ir::ops::binary::BinaryKind;
 use msc_ir::ops::compare::{Compare, Direction};
 use msc_ir::ops::convert::Convert;
+use msc_ir::ops::precision::ReducePrecision;
 use msc_ir::ops::select::Select;
 use msc_ir::ops::unary::UnaryKind;
 
@@ -50,6 +51,13 @@ impl<'r, 'a> Importer<'r, 'a> {
                 let v = self.operands_n::<1>(op)?;
                 let to = self.result_type(op, 0)?.dtype;
                 self.emit(op, Convert::Bits(to), &v, loc)?
+            }
+            "reduce_precision" => {
+                let v = self.operands_n::<1>(op)?;
+                let bits = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+                let exponent_bits = bits(self.index(op, "exponent_bits")?);
+                let mantissa_bits = bits(self.index(op, "mantissa_bits")?);
+                self.emit(op, ReducePrecision { exponent_bits, mantissa_bits }, &v, loc)?
             }
             "real" | "imag" | "complex" => {
                 return Err(self.error(op, Code::UnsupportedType, "complex numbers are not held"));

@@ -109,9 +109,12 @@ impl<'r, 'a> Importer<'r, 'a> {
 
     /// Reads the module's attributes.
     pub(super) fn module_annotations(&mut self) {
-        if let Some(Attr::Int(n, _)) = attr(&self.raw.attrs, "mhlo.num_partitions") {
-            self.annotations.partitions = u32::try_from(*n).unwrap_or(1).max(1);
-        }
+        let count = |name: &str| match attr(&self.raw.attrs, name) {
+            Some(Attr::Int(n, _)) => u32::try_from(*n).unwrap_or(1).max(1),
+            _ => 1,
+        };
+        self.annotations.partitions = count("mhlo.num_partitions");
+        self.annotations.replicas = count("mhlo.num_replicas");
     }
 
     /// A mesh declaration.

@@ -1,12 +1,13 @@
 //! Gather and scatter.
 
-use super::reducers::Reducer;
+use super::reducers::{Combine, recognise};
 use super::{Importer, Results};
 use crate::error::{Code, Result};
 use crate::raw::RawOp;
 use msc_ir::LocId;
 use msc_ir::ops::gather::Gather;
 use msc_ir::ops::scatter::Scatter;
+use msc_ir::ops::scatter_by::ScatterBy;
 
 impl<'r, 'a> Importer<'r, 'a> {
     /// `gather`.
@@ -25,8 +26,8 @@ impl<'r, 'a> Importer<'r, 'a> {
         self.emit(op, what, &operands, loc)
     }
 
-    /// `scatter`; one of several inputs becomes one per input.
-    pub(super) fn scatter(&mut self, op: &RawOp<'a>, loc: LocId) -> Result<Results> {
+    /// `scatter`; one of several inputs that are combined independently becomes one per input.
+    pub(super) fn scatter(&mut self, op: &'r RawOp<'a>, loc: LocId) -> Result<Results> {
         let operands = self.operands(op)?;
         let n = operands.len() / 2;
         if operands.len() != 2 * n + 1 || n == 0 {
@@ -44,11 +45,16 @@ impl<'r, 'a> Importer<'r, 'a> {
             combine: None,
             unique_indices: self.flag(op, "unique_indices")?,
         };
+        let region = self.single_region(op)?;
+        let Some(combines) = recognise(region, n) else {
+            let body = self.scalar_graph(op, region, "update")?;
+            return self.emit(op, ScatterBy { numbers: what, body }, &operands, loc);
+        };
         let mut results = Results::new();
-        for (i, reducer) in self.reducers(op, n)?.into_iter().enumerate() {
-            what.combine = match reducer {
-                Reducer::Monoid(m) => Some(m),
-                Reducer::Second => None,
+        for (i, combine) in combines.into_iter().enumerate() {
+            what.combine = match combine {
+                Combine::Monoid(m) => Some(m),
+                Combine::Second => None,
             };
             let v = [operands[i], operands[n], operands[n + 1 + i]];
             results.push(self.emit1(op, what.clone(), &v, loc)?);

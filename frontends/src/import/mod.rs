@@ -17,10 +17,13 @@ mod linalg;
 mod literal;
 mod locs;
 mod ops;
+mod parallel;
 mod program;
 mod reducers;
 mod shape_ops;
+mod sorting;
 pub(crate) mod types;
+mod windows;
 
 pub use annotations::{Annotations, MeshDecl, ShardingHint, Site};
 
@@ -71,6 +74,8 @@ struct Importer<'r, 'a> {
     graphs: BTreeMap<&'r str, GraphId>,
     /// Constants by where their bytes lie: an entry of a bytecode file is decoded once, however many ops use it.
     entries: HashMap<(usize, usize, TypeId), ConstId>,
+    /// Comparators of descending sorts, by element type.
+    descending: BTreeMap<msc_ir::DType, GraphId>,
     /// Sharding constraints of the graph that is being built.
     constraints: Vec<(ValueId, ShardingHint)>,
     places: locs::Places,
@@ -83,12 +88,13 @@ impl<'r, 'a> Importer<'r, 'a> {
         Importer {
             raw,
             module: Module::new(raw.name.as_ref()),
-            annotations: Annotations { partitions: 1, ..Annotations::default() },
+            annotations: Annotations { partitions: 1, replicas: 1, ..Annotations::default() },
             graph: Graph::default(),
             values: vec![None; raw.values.len()],
             defined: Vec::new(),
             types: vec![None; raw.types.len()],
             graphs: BTreeMap::new(),
+            descending: BTreeMap::new(),
             entries: HashMap::new(),
             constraints: Vec::new(),
             places: locs::Places::new(raw),

@@ -97,6 +97,19 @@ impl<'r, 'a> Importer<'r, 'a> {
             "gather" => self.gather(op, loc),
             "scatter" => self.scatter(op, loc),
             "reduce" => self.reduce(op, loc),
+            "reduce_window" => self.reduce_window(op, loc),
+            "select_and_scatter" => self.select_and_scatter(op, loc),
+            "map" => self.map(op, loc),
+            "sort" => self.sort(op, loc),
+            "all_reduce"
+            | "all_gather"
+            | "all_to_all"
+            | "reduce_scatter"
+            | "collective_permute"
+            | "collective_broadcast"
+            | "cross-replica-sum"
+            | "partition_id"
+            | "replica_id" => self.parallel(op, name, loc),
             "while" => self.while_loop(op, loc),
             "if" | "case" => self.branch(op, name, loc),
             "optimization_barrier" => {
