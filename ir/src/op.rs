@@ -214,6 +214,12 @@ op_set! {
     Map(ops::map::Map),
     /// `reduce_precision`.
     ReducePrecision(ops::precision::ReducePrecision),
+    /// `convolution`.
+    Convolution(ops::convolution::Convolution),
+    /// `rng_bit_generator`.
+    Rng(ops::rng::RngBitGenerator),
+    /// `batch_norm_training`, `batch_norm_inference`, `batch_norm_grad`.
+    BatchNorm(ops::batch_norm::BatchNorm),
     /// `optimization_barrier`.
     Barrier(ops::barrier::OptimizationBarrier),
     /// Call of a graph.

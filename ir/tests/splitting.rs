@@ -108,6 +108,9 @@ fn every_family_splits_as_its_rule_says() {
         ("map", &["pass"]),
         ("reduce_precision", &["pass"]),
         ("scatter_by", &["pass"]),
+        ("batch_norm", &["pass"]),
+        ("convolution", &["pass", "reduce"]),
+        ("rng_bit_generator", &["offset"]),
     ] {
         for kind in kinds {
             let n = table[family].get(kind).copied().unwrap_or(0);

@@ -2,6 +2,7 @@
 //! attributes, factor rule, local form.
 
 pub mod barrier;
+pub mod batch_norm;
 pub mod binary;
 pub mod branch;
 pub mod broadcast;
@@ -11,6 +12,7 @@ pub mod compare;
 pub mod concatenate;
 pub mod constant;
 pub mod convert;
+pub mod convolution;
 pub mod dot_general;
 pub mod fused;
 pub mod gather;
@@ -24,6 +26,7 @@ pub mod reduce;
 pub mod reduce_by;
 pub mod reducer;
 pub mod reshape;
+pub mod rng;
 pub mod scatter;
 pub mod scatter_by;
 pub mod select;

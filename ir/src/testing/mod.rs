@@ -2,6 +2,7 @@
 //! graphs. Built with the feature `testing`.
 
 pub mod cases;
+pub mod models;
 pub mod reducers;
 pub mod rng;
 pub mod split;
@@ -17,7 +18,7 @@ pub type Generator = fn(&mut Rng) -> Case;
 
 /// Every family's generator, by name.
 pub fn families() -> Vec<(&'static str, Generator)> {
-    [cases::FAMILIES, reducers::FAMILIES].concat()
+    [cases::FAMILIES, reducers::FAMILIES, models::FAMILIES].concat()
 }
 
 /// Parses a module in text form and runs its last graph.
