@@ -6,7 +6,7 @@
 
 use crate::error::{PassError, Result};
 use msc_ir::op::Op;
-use msc_ir::{Graph, TensorType, ValueId};
+use msc_ir::{Graph, OpId, TensorType, ValueId};
 use smallvec::SmallVec;
 
 /// A copy of `graph` without its dead ops.
@@ -14,6 +14,15 @@ use smallvec::SmallVec;
 /// # Errors
 /// [`PassError::Broken`] if an operand is not defined before its use.
 pub fn compact(graph: &Graph) -> Result<Graph> {
+    compact_mapped(graph).map(|(g, _)| g)
+}
+
+/// [`compact`], and for each old op id the new one, if the op is still there.
+///
+/// # Errors
+/// As [`compact`].
+pub fn compact_mapped(graph: &Graph) -> Result<(Graph, Vec<Option<OpId>>)> {
+    let mut ids = vec![None; graph.op_count()];
     let needed = needed(graph);
     let mut out = Graph::new(graph.name.clone());
     let mut map: Vec<Option<ValueId>> = vec![None; graph.value_count()];
@@ -26,7 +35,7 @@ pub fn compact(graph: &Graph) -> Result<Graph> {
             message: format!("value {} of @{} is used before it is defined", v.0, graph.name),
         })
     };
-    for (_, data) in graph.ops() {
+    for (id, data) in graph.ops() {
         let live = |i: usize| needed[data.results[i].0 as usize];
         if !(0..data.results.len()).any(live) {
             continue;
@@ -41,6 +50,7 @@ pub fn compact(graph: &Graph) -> Result<Graph> {
             .map(|(_, &v)| lookup(&map, v))
             .collect::<Result<_>>()?;
         let types: Vec<TensorType> = kept.iter().map(|&i| graph.ty(data.results[i]).clone()).collect();
+        ids[id.0 as usize] = Some(OpId(out.op_count() as u32));
         let results = out.add_typed(data.op.clone(), &operands, types, data.loc);
         for (&i, v) in kept.iter().zip(results) {
             map[data.results[i].0 as usize] = Some(v);
@@ -48,7 +58,7 @@ pub fn compact(graph: &Graph) -> Result<Graph> {
     }
     let results = graph.results().iter().map(|&r| lookup(&map, r)).collect::<Result<_>>()?;
     out.set_results(results);
-    Ok(out)
+    Ok((out, ids))
 }
 
 /// For each value whether the graph's results need it.

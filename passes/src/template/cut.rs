@@ -1,0 +1,170 @@
+//! Where a layer begins: the cut that the fewest values cross.
+//!
+//! Ops at the start of an instance that have one more counterpart after the last instance (a norm before the head
+//! that looks like a layer's first) may as well end the instance before; ops at the end that have one more before
+//! the first (an embedding sum that looks like a residual add) may as well start the next. Of these cuts the one
+//! with the fewest carried values is taken, the one nearest to where the search began among equals.
+
+use super::chains::Chains;
+use super::relation::{Candidate, Relation};
+use super::segments::{Rank, Segments};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The chains that should start one instance earlier (−1) or later (1).
+pub(super) fn moves(candidate: &Candidate<'_, '_>, segments: &Segments) -> Vec<(u32, i32)> {
+    let mut out = Vec::new();
+    for (&rank, &recurrent) in &segments.recurrent {
+        if recurrent {
+            out.extend(best(candidate, segments, rank));
+        }
+    }
+    out
+}
+
+/// `chains` with the starts moved.
+pub(super) fn moved(chains: &Chains, moves: &[(u32, i32)]) -> Chains {
+    let mut out = chains.clone();
+    for &(c, by) in moves {
+        out.first[c as usize] += by;
+    }
+    out
+}
+
+/// Chains of a segment in the order in which one instance executes them.
+pub(super) fn execution_order(candidate: &Candidate<'_, '_>, ranks: &[Option<Rank>], rank: Rank) -> Vec<u32> {
+    let mut chains: Vec<u32> = candidate.chosen().filter(|&c| ranks[c as usize] == Some(rank)).collect();
+    let at = candidate.range.low;
+    chains.sort_unstable_by_key(|&c| candidate.nodes.position[candidate.chains.member(c, at) as usize]);
+    chains
+}
+
+/// One segment's ops in execution order, those that may change instance at either end.
+struct Timeline {
+    order: Vec<u32>,
+    /// How many at the start may end the instance before, and how many at the end may start the next.
+    early: usize,
+    late: usize,
+    /// For each value made in the segment where it is made, where it is last used in its own instance, and where
+    /// it is last used in the next one.
+    lives: Vec<(usize, Option<usize>, Option<usize>)>,
+}
+
+fn best(candidate: &Candidate<'_, '_>, segments: &Segments, rank: Rank) -> Vec<(u32, i32)> {
+    let t = Timeline::new(candidate, segments, rank);
+    let n = t.order.len();
+    let cuts = (0..=t.early).chain((n - t.late..n).rev());
+    let cut = cuts.enumerate().min_by_key(|&(at, cut)| (t.crossing(cut), at)).map_or(0, |(_, cut)| cut);
+    let forward = if rank.1.is_multiple_of(2) { 1 } else { -1 };
+    if cut <= t.early {
+        t.order[..cut].iter().map(|&c| (c, -forward)).collect()
+    } else {
+        t.order[cut..].iter().map(|&c| (c, forward)).collect()
+    }
+}
+
+type Inner = BTreeMap<u32, Vec<(u32, u32, i32)>>;
+
+/// The ops at the end of an instance in an order in which those that lead to a carried value come as late as they
+/// can, so that a cut between them separates nothing else.
+fn carriers_last(ops: &[u32], inner: &Inner) -> Vec<u32> {
+    let here: BTreeSet<u32> = ops.iter().copied().collect();
+    let mut carries: BTreeSet<u32> = BTreeSet::new();
+    for from in inner.values() {
+        carries.extend(from.iter().filter(|(p, _, d)| *d != 0 && here.contains(p)).map(|(p, _, _)| *p));
+    }
+    for c in ops.iter().rev().filter(|c| inner.contains_key(c)) {
+        if carries.contains(c) {
+            carries
+                .extend(inner[c].iter().filter(|(p, _, d)| *d == 0 && here.contains(p)).map(|(p, _, _)| *p));
+        }
+    }
+    let (mut out, mut waiting) = (Vec::with_capacity(ops.len()), Vec::new());
+    let mut held: BTreeSet<u32> = BTreeSet::new();
+    for &c in ops {
+        // Whatever needs a carrier waits with it.
+        let needs = inner[&c].iter().any(|(p, _, d)| *d == 0 && held.contains(p));
+        if carries.contains(&c) || needs {
+            held.insert(c);
+            waiting.push(c);
+        } else {
+            out.push(c);
+        }
+    }
+    out.extend(waiting);
+    out
+}
+
+impl Timeline {
+    fn new(candidate: &Candidate<'_, '_>, segments: &Segments, rank: Rank) -> Timeline {
+        let order = execution_order(candidate, &segments.rank, rank);
+        // Operands of each op that its own segment makes: maker, result, distance.
+        let inner: Inner = order
+            .iter()
+            .map(|&c| {
+                let head = candidate.chains.member(c, candidate.range.low);
+                let from = (0..candidate.nodes.operands(head).len()).filter_map(|j| {
+                    match candidate.relation(c, j) {
+                        Relation::Chain { chain, distance, result }
+                            if segments.rank[chain as usize] == Some(rank) =>
+                        {
+                            Some((chain, result, distance))
+                        }
+                        _ => None,
+                    }
+                });
+                (c, from.collect())
+            })
+            .collect();
+        let forward = rank.1.is_multiple_of(2);
+        // Whether a chain has a member one instance past the last executed, or before the first.
+        let beyond = |c: u32, last: bool| {
+            let (r, all) = (candidate.chains.range(c), candidate.range);
+            if forward == last { r.high > all.high } else { r.low < all.low }
+        };
+        let mut early: BTreeSet<u32> = BTreeSet::new();
+        for &c in &order {
+            if beyond(c, true) && inner[&c].iter().all(|(p, _, d)| *d != 0 || early.contains(p)) {
+                early.insert(c);
+            }
+        }
+        let mut pinned: BTreeSet<u32> = BTreeSet::new();
+        for &c in order.iter().rev() {
+            if early.contains(&c) || !beyond(c, false) || pinned.contains(&c) {
+                pinned.insert(c);
+                pinned.extend(inner[&c].iter().filter(|(_, _, d)| *d == 0).map(|(p, _, _)| *p));
+            }
+        }
+        let group = |c: &u32| if early.contains(c) { 0 } else { 2 - u8::from(pinned.contains(c)) };
+        let mut order = order;
+        order.sort_by_key(group);
+        let start = order.iter().filter(|c| group(c) < 2).count();
+        let last = carriers_last(&order[start..], &inner);
+        order.truncate(start);
+        order.extend(last);
+        let place: BTreeMap<u32, usize> = order.iter().enumerate().map(|(i, &c)| (c, i)).collect();
+        let mut lives: BTreeMap<(u32, u32), (Option<usize>, Option<usize>)> = BTreeMap::new();
+        for (c, from) in &inner {
+            for &(maker, result, distance) in from {
+                let l = lives.entry((maker, result)).or_default();
+                let last = if distance == 0 { &mut l.0 } else { &mut l.1 };
+                *last = (*last).max(Some(place[c]));
+            }
+        }
+        let lives = lives.into_iter().map(|((m, _), (own, next))| (place[&m], own, next)).collect();
+        let late = order.len() - start;
+        Timeline { early: early.len(), late, order, lives }
+    }
+
+    /// How many values are carried if instances begin at `cut`; a value carried past a whole instance is not
+    /// allowed.
+    fn crossing(&self, cut: usize) -> usize {
+        let one = |&(made, own, next): &(usize, Option<usize>, Option<usize>)| {
+            let before = made < cut && (next.is_some() || own.is_some_and(|q| cut <= q));
+            match (before, next.is_some_and(|q| cut <= q)) {
+                (true, true) => self.lives.len() + 2,
+                (a, b) => usize::from(a) + usize::from(b),
+            }
+        };
+        self.lives.iter().map(one).sum()
+    }
+}

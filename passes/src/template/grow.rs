@@ -1,0 +1,180 @@
+//! From one pair of ops to the whole correspondence "this op in one layer is that op in the next".
+//!
+//! The correspondence grows along operands (an operand of a pair is a pair) and along users (users of a pair that
+//! are the only ones of their kind are a pair). Because layers are chained it runs through all of them, from
+//! forward into backward through saved values, and into the optimizer through the weights. It needs no particular
+//! order of the ops. Scalars come last: norms, losses and counters are where layers meet.
+
+use super::nodes::{LEAF, NONE, Nodes};
+use msc_ir::ValueId;
+use std::collections::{BTreeMap, VecDeque};
+
+/// The correspondence: partial, injective, equal labels only.
+#[derive(Clone)]
+pub(super) struct Shift {
+    /// For each node its counterpart one instance later.
+    pub next: Vec<u32>,
+    /// The inverse.
+    pub previous: Vec<u32>,
+    /// Where it stopped.
+    pub stops: Vec<Stop>,
+}
+
+/// A place where two layers differ: operand `operand` of the pair `users` comes from `producers`, which are not
+/// a pair.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Stop {
+    pub users: (u32, u32),
+    pub producers: (u32, u32),
+}
+
+enum Task {
+    /// Two nodes that should be a pair.
+    Pair(u32, u32),
+    /// Two values whose users should be matched.
+    Users(ValueId, ValueId),
+    /// The same where more than one user is of a kind.
+    Ambiguous(ValueId, ValueId),
+}
+
+/// Grows the correspondence from the pair `(a, b)`.
+pub(super) fn grow(nodes: &Nodes<'_>, colours: &[u64], a: u32, b: u32) -> Shift {
+    let n = nodes.len();
+    let shift = Shift { next: vec![NONE; n], previous: vec![NONE; n], stops: Vec::new() };
+    let mut g = Growth { nodes, colours, shift, paths: (0..n as u32).collect(), queues: Default::default() };
+    g.push(Task::Pair(a, b));
+    while let Some(task) = g.queues.iter_mut().find_map(VecDeque::pop_front) {
+        match task {
+            Task::Pair(a, b) => g.pair(a, b),
+            Task::Users(v, w) => g.users(v, w, false),
+            Task::Ambiguous(v, w) => g.users(v, w, true),
+        }
+    }
+    g.shift
+}
+
+struct Growth<'a, 'g> {
+    nodes: &'a Nodes<'g>,
+    colours: &'a [u64],
+    shift: Shift,
+    /// Union–find over the paths built so far.
+    paths: Vec<u32>,
+    /// Most certain first: pairs, users; the same for scalars; ambiguous users.
+    queues: [VecDeque<Task>; 5],
+}
+
+impl Growth<'_, '_> {
+    fn push(&mut self, task: Task) {
+        let scalar = |v: &ValueId| self.nodes.graph.ty(*v).elements() <= 1;
+        let level = match &task {
+            Task::Pair(a, _) => 2 * usize::from(self.nodes.scalar[*a as usize]),
+            Task::Users(v, _) => 1 + 2 * usize::from(scalar(v)),
+            Task::Ambiguous(..) => 4,
+        };
+        self.queues[level].push_back(task);
+    }
+
+    fn pair(&mut self, a: u32, b: u32) {
+        let nodes = self.nodes;
+        let (i, j) = (a as usize, b as usize);
+        let free = a != b && self.shift.next[i] == NONE && self.shift.previous[j] == NONE;
+        let alike = nodes.label[i] == nodes.label[j] && nodes.label[i] != LEAF;
+        if !free || !alike || !self.supported(a, b) {
+            return;
+        }
+        // Instances follow each other in a line, not in a circle.
+        let (from, to) = (self.path(a), self.path(b));
+        if from == to {
+            return;
+        }
+        self.paths[from as usize] = to;
+        self.shift.next[i] = b;
+        self.shift.previous[j] = a;
+        for (&v, &w) in nodes.operands(a).iter().zip(nodes.operands(b)) {
+            if nodes.equal(v, w) {
+                continue;
+            }
+            let ((d, x), (e, y)) = (nodes.producer(v), nodes.producer(w));
+            if x == y && nodes.label[d as usize] == nodes.label[e as usize] {
+                self.push(Task::Pair(d, e));
+            } else {
+                self.shift.stops.push(Stop { users: (a, b), producers: (d, e) });
+            }
+        }
+        for (&v, &w) in nodes.results(a).iter().zip(nodes.results(b)) {
+            self.push(Task::Users(v, w));
+        }
+    }
+
+    /// Whether no more operands speak against a pair than for it.
+    fn supported(&self, a: u32, b: u32) -> bool {
+        let mut balance = 0;
+        for (&v, &w) in self.nodes.operands(a).iter().zip(self.nodes.operands(b)) {
+            let (d, e) = (self.nodes.producer(v).0, self.nodes.producer(w).0);
+            let (next, previous) = (self.shift.next[d as usize], self.shift.previous[e as usize]);
+            if next == e {
+                balance += 1;
+            } else if next != NONE || previous != NONE {
+                balance -= 1;
+            }
+        }
+        balance >= 0
+    }
+
+    /// Matches the users of two values by kind (label and operand position). Only users that are alone in their
+    /// kind are certain; the others wait until everything certain is known, then those not yet matched are paired
+    /// in order.
+    fn users(&mut self, v: ValueId, w: ValueId, ambiguous: bool) {
+        let nodes = self.nodes;
+        let mut kinds: BTreeMap<(u32, u32), [Vec<u32>; 2]> = BTreeMap::new();
+        for (side, value) in [v, w].into_iter().enumerate() {
+            for u in &nodes.graph.value(value).uses {
+                let label = nodes.label[u.op.0 as usize];
+                if label != LEAF {
+                    kinds.entry((label, u.index)).or_default()[side].push(u.op.0);
+                }
+            }
+        }
+        let mut later = false;
+        for [mut left, mut right] in kinds.into_values() {
+            if let ([a], [b]) = (left.as_slice(), right.as_slice()) {
+                if !ambiguous {
+                    self.push(Task::Pair(*a, *b));
+                }
+                continue;
+            }
+            if !ambiguous {
+                later |= !left.is_empty() && !right.is_empty();
+                continue;
+            }
+            left.retain(|&n| self.shift.next[n as usize] == NONE);
+            right.retain(|&n| self.shift.previous[n as usize] == NONE);
+            if left.len() != right.len() {
+                continue;
+            }
+            // By colour if the colours agree, else by place.
+            let colour = |n: &u32| self.colours[*n as usize];
+            let place = |n: &u32| nodes.position[*n as usize];
+            left.sort_unstable_by_key(|n| (colour(n), place(n)));
+            right.sort_unstable_by_key(|n| (colour(n), place(n)));
+            if !left.iter().map(colour).eq(right.iter().map(colour)) {
+                left.sort_unstable_by_key(place);
+                right.sort_unstable_by_key(place);
+            }
+            left.into_iter().zip(right).for_each(|(a, b)| self.push(Task::Pair(a, b)));
+        }
+        if later {
+            self.push(Task::Ambiguous(v, w));
+        }
+    }
+
+    /// The end of the path that a node is on; halves the way for the next time.
+    fn path(&mut self, mut n: u32) -> u32 {
+        while self.paths[n as usize] != n {
+            let up = self.paths[self.paths[n as usize] as usize];
+            self.paths[n as usize] = up;
+            n = up;
+        }
+        n
+    }
+}

@@ -1,0 +1,202 @@
+//! The search for the best template of a graph.
+
+use super::chains::{Chains, Range};
+use super::cut;
+use super::grow::{Shift, grow};
+use super::nodes::Nodes;
+use super::order::{Order, order};
+use super::relation::Candidate;
+use super::seed::{Class, classes, colours};
+use super::segments::{Rank, Refusal, Segments, segments};
+
+/// A template must cover this many ops per instance; less is not a layer.
+const SMALLEST_LAYER: usize = 8;
+
+/// Once a template covers this share of a graph's ops (in percent) no other start is tried.
+const GOOD_COVER: usize = 50;
+
+/// Longest period, in layers, that alternating tables (window and full masks) may have.
+const LONGEST_PERIOD: usize = 8;
+
+/// A template that was found, not yet outlined.
+pub(super) struct Found {
+    pub shift: Shift,
+    pub chains: Chains,
+    pub range: Range,
+    /// For each chain its segment.
+    pub rank: Vec<Option<Rank>>,
+    /// Segments with a recurrence.
+    pub recurrent: Vec<Rank>,
+    /// Why a recurrence is not part of it, if one had to be left out.
+    pub lost: Option<Refusal>,
+    pub order: Order,
+}
+
+impl Found {
+    /// Ops per instance.
+    pub fn ops(&self) -> usize {
+        self.rank.iter().flatten().count()
+    }
+
+    fn covered(&self) -> usize {
+        self.ops() * self.range.instances()
+    }
+}
+
+/// The refusal of the most promising candidate, with what is needed to explain it.
+pub(super) struct NearMiss {
+    pub shift: Shift,
+    pub refusal: Refusal,
+    /// Ops that the candidate would have covered.
+    pub covered: usize,
+}
+
+/// What a search gives.
+#[derive(Default)]
+pub(super) struct Outcome {
+    pub found: Option<Found>,
+    pub missed: Option<NearMiss>,
+}
+
+/// Finds the template that covers most of the graph.
+pub(super) fn search(nodes: &Nodes<'_>) -> Outcome {
+    let colours = colours(nodes);
+    let mut out = Outcome::default();
+    let enough = nodes.graph.order().len() * GOOD_COVER / 100;
+    for class in classes(nodes, &colours) {
+        let found = from_class(nodes, &colours, &class, 1, &mut out.missed);
+        let better = |f: &Found| out.found.as_ref().is_none_or(|g| f.covered() > g.covered());
+        if let Some(f) = found.filter(better) {
+            let period = period(nodes, &f);
+            let longer = (period > 1)
+                .then(|| from_class(nodes, &colours, &class, period, &mut out.missed))
+                .flatten()
+                // Layers that do not fill a period stay outside; that must not cost more than one period.
+                .filter(|l| l.covered() + period * f.ops() > f.covered());
+            out.found = Some(longer.unwrap_or(f));
+        }
+        if out.found.as_ref().is_some_and(|f| f.covered() >= enough) {
+            break;
+        }
+    }
+    out
+}
+
+/// The best template grown from the members of a class, each standing for the one `period` later.
+fn from_class(
+    nodes: &Nodes<'_>,
+    colours: &[u64],
+    class: &Class,
+    period: usize,
+    missed: &mut Option<NearMiss>,
+) -> Option<Found> {
+    if class.len() < 2 * period {
+        return None;
+    }
+    // From the middle, where layers look most alike.
+    let at = (class.len() - period) / 2;
+    let shift = grow(nodes, colours, class[at], class[at + period]);
+    let chains = Chains::new(nodes, &shift, class[at]);
+    let mut best: Option<Found> = None;
+    for (bound, range) in chains.ranges(nodes) {
+        if best.as_ref().is_some_and(|b| b.covered() >= bound) {
+            break;
+        }
+        match attempt(nodes, &chains, range) {
+            Ok((chains, segments, order)) => {
+                let recurrent = segments.recurrent.iter().filter(|(_, r)| **r).map(|(k, _)| *k).collect();
+                let (shift, rank, lost) = (shift.clone(), segments.rank, segments.lost);
+                let found = Found { shift, chains, range, rank, recurrent, lost, order };
+                if found.ops() >= SMALLEST_LAYER
+                    && best.as_ref().is_none_or(|b| found.covered() > b.covered())
+                {
+                    best = Some(found);
+                }
+            }
+            Err((refusal, covered)) => {
+                if missed.as_ref().is_none_or(|m| covered > m.covered) {
+                    *missed = Some(NearMiss { shift: shift.clone(), refusal, covered });
+                }
+            }
+        }
+    }
+    best
+}
+
+type Attempt = (Chains, Segments, Order);
+
+/// Cuts the chains over a range into segments, at the best place, and orders them.
+fn attempt(nodes: &Nodes<'_>, chains: &Chains, range: Range) -> Result<Attempt, (Refusal, usize)> {
+    let chains = &chains.fitted(nodes, range);
+    let mut candidate = Candidate::new(nodes, chains, range);
+    let size = |c: &Candidate<'_, '_>| c.chosen().count() * range.instances();
+    let covered = size(&candidate);
+    let plain = segments(&mut candidate).map_err(|r| (r, covered))?;
+    let moves = cut::moves(&candidate, &plain);
+    if !moves.is_empty() {
+        let moved = cut::moved(chains, &moves);
+        let mut better = Candidate::new(nodes, &moved, range);
+        if let Ok(s) = segments(&mut better)
+            && size(&better) >= size(&candidate)
+            && let Ok((s, o)) = ordered(&better, s)
+        {
+            return Ok((moved, s, o));
+        }
+    }
+    let (s, o) = ordered(&candidate, plain).map_err(|r| (r, covered))?;
+    Ok((chains.clone(), s, o))
+}
+
+/// Leaves scalars that form a segment of their own to the entry, and orders the rest.
+fn ordered(candidate: &Candidate<'_, '_>, mut s: Segments) -> Result<(Segments, Order), Refusal> {
+    let (nodes, low) = (candidate.nodes, candidate.range.low);
+    s.recurrent.retain(|&rank, _| {
+        candidate
+            .chosen()
+            .filter(|&c| s.rank[c as usize] == Some(rank))
+            .any(|c| !nodes.scalar[candidate.chains.member(c, low) as usize])
+    });
+    for r in &mut s.rank {
+        *r = r.filter(|r| s.recurrent.contains_key(r));
+    }
+    if !s.recurrent.values().any(|&r| r) {
+        return Err(Refusal::NoRecurrence);
+    }
+    let order = order(&candidate.restricted(&s.rank), &s.rank)?;
+    Ok((s, order))
+}
+
+/// The period of tables that differ from instance to instance: if every second layer uses one mask and the others
+/// another, it takes two layers to say which mask a layer has. Weights do not count, nor what depends on them.
+fn period(nodes: &Nodes<'_>, found: &Found) -> usize {
+    let candidate = Candidate::new(nodes, &found.chains, found.range).restricted(&found.rank);
+    // Values that depend on no parameter of the entry but integers: what a mask may be made of.
+    let mut table = vec![false; nodes.len()];
+    for node in nodes.in_order() {
+        table[node as usize] = match nodes.op(node) {
+            Some(d) => d.operands.iter().all(|&v| table[nodes.producer(v).0 as usize]),
+            None => !nodes.graph.ty(nodes.results(node)[0]).dtype.is_float(),
+        };
+    }
+    let mut period = 1;
+    for c in candidate.chosen() {
+        for j in 0..nodes.operands(candidate.chains.member(c, found.range.low)).len() {
+            let numbers: Vec<u32> = (found.range.low..=found.range.high)
+                .map(|i| nodes.operands(candidate.chains.member(c, i))[j])
+                .filter(|&v| {
+                    let d = nodes.producer(v).0;
+                    candidate.slot(d).is_none() && table[d as usize]
+                })
+                .map(|v| nodes.number[v.0 as usize])
+                .collect();
+            if numbers.len() < found.range.instances() || numbers.windows(2).all(|w| w[0] == w[1]) {
+                continue;
+            }
+            let repeats = |p: &usize| numbers.iter().zip(&numbers[*p..]).all(|(a, b)| a == b);
+            if let Some(p) = (2..=LONGEST_PERIOD.min(numbers.len() / 2)).find(repeats) {
+                period = period.max(p);
+            }
+        }
+    }
+    period
+}

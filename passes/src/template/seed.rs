@@ -1,0 +1,89 @@
+//! Where to start: pairs of ops that may stand for each other in two consecutive layers.
+//!
+//! An op's *colour* is a hash of what it computes, seen a few operands deep, with parameters known by their types
+//! only. Ops that occur once in every layer form colour classes whose size is the number of layers; the size with
+//! the most ops is tried first.
+
+use super::nodes::{LEAF, Nodes};
+use msc_ir::op::Op;
+use std::collections::{BTreeMap, HashMap};
+
+/// How many operands deep a colour looks: enough to tell the projections and norms of one layer apart, little
+/// enough that layers near an end of the model look like the others.
+const COLOUR_DEPTH: usize = 5;
+
+/// Class sizes that are tried.
+const SIZES: usize = 5;
+
+/// Classes that are tried per size.
+const CLASSES: usize = 3;
+
+/// Members of one class, in order, whose consecutive pairs are candidates.
+pub(super) type Class = Vec<u32>;
+
+/// Colours of all nodes: equal for ops that compute alike, seen [`COLOUR_DEPTH`] operands deep.
+pub(super) fn colours(nodes: &Nodes<'_>) -> Vec<u64> {
+    let graph = nodes.graph;
+    let base: Vec<u64> = (0..nodes.len() as u32)
+        .map(|n| match nodes.op(n).map(|d| &d.op) {
+            Some(Op::Constant(c)) => mix(1, u64::from(c.id.0)),
+            Some(op @ Op::Call(_)) => mix(2, op_index(op)),
+            _ => mix(3, u64::from(nodes.label[n as usize])),
+        })
+        .collect();
+    let mut colour = base.clone();
+    for _ in 0..COLOUR_DEPTH {
+        let mut next = base.clone();
+        for (id, data) in graph.ops() {
+            let h = &mut next[id.0 as usize];
+            for &v in &data.operands {
+                let (producer, result) = nodes.producer(v);
+                *h = mix(*h, colour[producer as usize].wrapping_add(u64::from(result)));
+            }
+        }
+        colour = next;
+    }
+    colour
+}
+
+fn op_index(op: &Op) -> u64 {
+    match op {
+        Op::Call(c) => u64::from(c.graph.0),
+        _ => 0,
+    }
+}
+
+fn mix(h: u64, x: u64) -> u64 {
+    let y = (h ^ x.wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    y ^ (y >> 32)
+}
+
+/// Candidate classes, most promising first.
+pub(super) fn classes(nodes: &Nodes<'_>, colours: &[u64]) -> Vec<Class> {
+    let mut by_colour: HashMap<u64, Class> = HashMap::new();
+    for n in nodes.in_order() {
+        let i = n as usize;
+        if nodes.op(n).is_some() && nodes.label[i] != LEAF && !nodes.scalar[i] {
+            by_colour.entry(colours[i]).or_default().push(n);
+        }
+    }
+    let mut by_size: BTreeMap<usize, Vec<Class>> = BTreeMap::new();
+    for class in by_colour.into_values() {
+        // Copies of one value are not layers.
+        let distinct = class.windows(2).all(|w| !nodes.equal(nodes.results(w[0])[0], nodes.results(w[1])[0]));
+        if class.len() >= 2 && distinct {
+            by_size.entry(class.len()).or_default().push(class);
+        }
+    }
+    let mut sizes: Vec<(usize, usize)> = by_size.iter().map(|(&n, c)| (n * c.len(), n)).collect();
+    sizes.sort_unstable_by(|a, b| b.cmp(a));
+    let mut out = Vec::new();
+    for (_, n) in sizes.into_iter().take(SIZES) {
+        let mut of_size = by_size.remove(&n).unwrap_or_default();
+        // Products first: they say most about where in a layer one is; then the earliest.
+        let dot = |c: &Class| !matches!(nodes.op(c[0]).map(|d| &d.op), Some(Op::DotGeneral(_)));
+        of_size.sort_unstable_by_key(|c| (dot(c), nodes.position[c[0] as usize]));
+        out.extend(of_size.into_iter().take(CLASSES));
+    }
+    out
+}
