@@ -67,21 +67,13 @@ impl Fixture {
         self.dir.join(file).exists()
     }
 
-    /// Imports one form; `None` if the fixture does not have it, or has an op that is not supported
-    /// yet.
+    /// Imports one form; `None` if the fixture does not have it.
     pub fn import(&self, form: &str) -> Option<Imported> {
         let path = self.dir.join(form);
         if !path.exists() {
             return None;
         }
-        match read_file(&path) {
-            Ok(i) => Some(i),
-            Err(e) if e.code() == msc_frontends::Code::UnknownOp => {
-                println!("{} {form}: {}", self.name, e.diagnostic().message);
-                None
-            }
-            Err(e) => panic!("{} {form}: {e}", self.name),
-        }
+        Some(read_file(&path).unwrap_or_else(|e| panic!("{} {form}: {e}", self.name)))
     }
 
     /// Inputs and reference outputs, in order.
