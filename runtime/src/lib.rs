@@ -1,1 +1,15 @@
-//! msc: to be written.
+//! `msc-runtime`: runs plans.
+//!
+//! - [`plan`]: the file format of compiled steps;
+//! - [`exec`]: the executor;
+//! - [`layout`]: how global tensors lie over ranks;
+//! - [`data`]: tensors from and to files;
+//! - [`comm`]: communication between ranks;
+//! - [`check`]: comparison of outputs with a reference.
+
+pub mod check;
+pub mod comm;
+pub mod data;
+pub mod exec;
+pub mod layout;
+pub mod plan;

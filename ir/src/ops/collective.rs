@@ -299,6 +299,11 @@ impl Operation for Collective {
         }
         expect_operands(self.name(), operands, 1)?;
         let mut out = operands[0].clone();
+        if let Collective::AllReduce { monoid, .. } | Collective::ReduceScatter { monoid, .. } = self
+            && !monoid.supports(out.dtype)
+        {
+            return Err(IrError::ty(self.name(), format!("{monoid} is not defined on {out}")));
+        }
         let n = self.group_size(module);
         match self {
             Collective::AllGather { dim, .. } => {

@@ -4,13 +4,18 @@
 //! Nothing in it depends on a number of ranks beyond its [`RankClass`]: ranks that run the same instructions at
 //! the same buffer offsets share one program, and learn their own position from the mesh at start.
 //!
-//! What holds (checked by [`check`]):
+//! What holds (checked by [`check`], [`types`] and [`agree`]):
 //! - instructions of one stream run in list order; between streams only [`Action::Wait`] orders;
 //! - a buffer is written before it is read, by an instruction that happens before the reader;
 //! - two buffers whose bytes overlap are never live at once under that happens-before relation;
-//! - every communicator sees its collectives in one order, because they are all on one stream.
+//! - ops fit the types of their buffers; collectives run on communication streams, all else on others;
+//! - every communicator sees its operations in one order, because they are all on one stream, and in the same
+//!   order on all its ranks;
+//! - each rank of the mesh is in one rank class, and no wait-for cycle runs through ranks and streams.
 
+pub mod agree;
 pub mod check;
+pub mod types;
 
 use crate::constant::ConstId;
 use crate::location::LocId;
@@ -108,14 +113,14 @@ pub enum Action {
         /// The collective.
         op: Op,
     },
-    /// Sends the read to the peer at a coordinate offset along the communicator's axes.
+    /// Sends the read to the peer at an offset in the communicator's group; offsets wrap around.
     Send {
         /// The communicator.
         communicator: CommunicatorId,
         /// Peer, relative to this rank's position in the group.
         offset: i32,
     },
-    /// Receives the write from the peer at a coordinate offset.
+    /// Receives the write from the peer at an offset in the communicator's group; offsets wrap around.
     Receive {
         /// The communicator.
         communicator: CommunicatorId,
@@ -195,7 +200,8 @@ pub struct Program {
     pub communicators: Vec<Communicator>,
     /// Buffers.
     pub buffers: Vec<Buffer>,
-    /// One buffer per parameter of the entry. Inputs stay valid for the whole step.
+    /// One buffer per parameter of the entry. Inputs stay valid for the whole step, donated ones until their
+    /// last read.
     pub inputs: Vec<BufferId>,
     /// One buffer per result of the entry, valid at the end of the step.
     pub outputs: Vec<BufferId>,

@@ -1,0 +1,131 @@
+//! How global tensors lie over the ranks.
+//!
+//! A dimension that a [`Sharding`] gives axes to is cut into equal contiguous blocks, one for each coordinate of
+//! those axes, the first axis slowest. Ranks that differ along other axes only hold the same block.
+
+use msc_ir::module::{Mesh, Sharding};
+use msc_ir::tensor::IndexSpace;
+use msc_ir::types::strides;
+use msc_ir::{Shape, TensorType};
+
+/// The global type of a tensor of which every rank holds a block of type `local`.
+pub fn global_type(local: &TensorType, sharding: &Sharding, mesh: &Mesh) -> TensorType {
+    let blocks = |d: usize| -> usize {
+        sharding.dims.get(d).map_or(1, |axes| axes.iter().map(|&a| mesh.size(a)).product())
+    };
+    local.with_shape(local.shape.iter().enumerate().map(|(d, n)| n * blocks(d)))
+}
+
+/// Where a rank's block starts in the global tensor, per dimension.
+pub fn block_start(local: &TensorType, sharding: &Sharding, mesh: &Mesh, rank: usize) -> Shape {
+    let index = |d: usize| -> usize {
+        let axes = sharding.dims.get(d).map_or(&[][..], |axes| axes);
+        axes.iter().fold(0, |i, &a| i * mesh.size(a) + mesh.coordinate(rank, a))
+    };
+    local.shape.iter().enumerate().map(|(d, n)| n * index(d)).collect()
+}
+
+/// A block of a row-major tensor: what [`rows`](Block::rows) needs to find its bytes.
+#[derive(Clone, Debug)]
+pub struct Block {
+    global: Shape,
+    start: Shape,
+    size: Shape,
+    width: usize,
+}
+
+impl Block {
+    /// The block that `rank` holds.
+    pub fn of_rank(local: &TensorType, sharding: &Sharding, mesh: &Mesh, rank: usize) -> Block {
+        Block {
+            global: global_type(local, sharding, mesh).shape,
+            start: block_start(local, sharding, mesh, rank),
+            size: local.shape.clone(),
+            width: local.dtype.size_bytes(),
+        }
+    }
+
+    /// The block's contiguous pieces: byte in the global tensor, byte in the block, length.
+    fn rows(&self) -> impl Iterator<Item = (usize, usize, usize)> {
+        let inner = self.size.len().saturating_sub(1);
+        let row = self.size.last().copied().unwrap_or(1) * self.width;
+        let st = strides(&self.global);
+        let last = self.start.last().copied().unwrap_or(0);
+        let outer: Vec<usize> = if self.size.contains(&0) { vec![0] } else { self.size[..inner].to_vec() };
+        IndexSpace::new(&outer).enumerate().map(move |(n, ix)| {
+            let at: usize = ix.iter().zip(&self.start).zip(&st).map(|((i, s), t)| (i + s) * t).sum();
+            ((at + last) * self.width, n * row, row)
+        })
+    }
+
+    /// Copies the block out of the global tensor's bytes.
+    pub fn cut(&self, global: &[u8], local: &mut [u8]) {
+        for (g, l, n) in self.rows() {
+            local[l..l + n].copy_from_slice(&global[g..g + n]);
+        }
+    }
+
+    /// Copies the block into the global tensor's bytes.
+    pub fn paste(&self, local: &[u8], global: &mut [u8]) {
+        for (g, l, n) in self.rows() {
+            global[g..g + n].copy_from_slice(&local[l..l + n]);
+        }
+    }
+
+    /// The first element of the block, row-major, that differs from the global tensor's.
+    pub fn first_difference(&self, local: &[u8], global: &[u8]) -> Option<usize> {
+        self.rows().find_map(|(g, l, n)| {
+            let (a, b) = (&local[l..l + n], &global[g..g + n]);
+            if a == b {
+                return None;
+            }
+            let at = a.iter().zip(b).position(|(x, y)| x != y)?;
+            Some((l + at) / self.width)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use msc_ir::module::{AxisId, MeshAxis};
+    use msc_ir::{DType, Storage, Tensor};
+
+    #[test]
+    fn blocks_cut_and_paste() {
+        let axis = |name: &str, size| MeshAxis { name: name.into(), size };
+        let mesh = Mesh { axes: vec![axis("dp", 2), axis("tp", 3)] };
+        let local = TensorType::new(DType::F32, [2, 5, 2]);
+        // The last dimension over both axes, tp slowest; the first over none.
+        let sharding = Sharding { dims: vec![vec![], vec![], vec![AxisId(1), AxisId(0)]] };
+        let ty = global_type(&local, &sharding, &mesh);
+        assert_eq!(ty.shape[..], [2, 5, 12]);
+        let global = Tensor::new([2, 5, 12], Storage::F32((0..120).map(|i| i as f32).collect()));
+        let mut back = vec![0u8; ty.bytes()];
+        for rank in 0..6 {
+            let start = block_start(&local, &sharding, &mesh, rank);
+            assert_eq!(start[..], [0, 0, (rank % 3 * 2 + rank / 3) * 2]);
+            let block = Block::of_rank(&local, &sharding, &mesh, rank);
+            let mut bytes = vec![0u8; local.bytes()];
+            block.cut(global.data.bytes(), &mut bytes);
+            assert_eq!(bytes, global.block(&start, &local.shape).data.bytes());
+            block.paste(&bytes, &mut back);
+            assert_eq!(block.first_difference(&bytes, &back), None);
+            bytes[13 * 4] ^= 1;
+            assert_eq!(block.first_difference(&bytes, &back), Some(13));
+        }
+        assert_eq!(back, global.data.bytes());
+    }
+
+    #[test]
+    fn scalars_and_empty_tensors_have_blocks() {
+        let mesh = Mesh::default();
+        for shape in [vec![], vec![0], vec![0, 3], vec![3, 0]] {
+            let ty = TensorType::new(DType::I32, shape);
+            let block = Block::of_rank(&ty, &Sharding::default(), &mesh, 0);
+            let mut bytes = vec![0u8; ty.bytes()];
+            block.cut(&vec![7; ty.bytes()], &mut bytes);
+            assert_eq!(bytes, vec![7; ty.bytes()]);
+        }
+    }
+}
