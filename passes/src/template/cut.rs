@@ -8,7 +8,8 @@
 use super::chains::Chains;
 use super::relation::{Candidate, Relation};
 use super::segments::{Rank, Segments};
-use std::collections::{BTreeMap, BTreeSet};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 /// The chains that should start one instance earlier (−1) or later (1).
 pub(super) fn moves(candidate: &Candidate<'_, '_>, segments: &Segments) -> Vec<(u32, i32)> {
@@ -78,19 +79,30 @@ fn carriers_last(ops: &[u32], inner: &Inner) -> Vec<u32> {
                 .extend(inner[c].iter().filter(|(p, _, d)| *d == 0 && here.contains(p)).map(|(p, _, _)| *p));
         }
     }
-    let (mut out, mut waiting) = (Vec::with_capacity(ops.len()), Vec::new());
-    let mut held: BTreeSet<u32> = BTreeSet::new();
-    for &c in ops {
-        // Whatever needs a carrier waits with it.
-        let needs = inner[&c].iter().any(|(p, _, d)| *d == 0 && held.contains(p));
-        if carries.contains(&c) || needs {
-            held.insert(c);
-            waiting.push(c);
-        } else {
-            out.push(c);
+    // Kahn's algorithm; of what is ready, first what carries nothing, then what the exporter wrote first.
+    let place: BTreeMap<u32, usize> = ops.iter().enumerate().map(|(i, &c)| (c, i)).collect();
+    let within = |c: &u32| inner[c].iter().filter(|(_, _, d)| *d == 0).filter_map(|(p, _, _)| place.get(p));
+    let mut users: Vec<Vec<usize>> = vec![Vec::new(); ops.len()];
+    let mut waits = vec![0usize; ops.len()];
+    for (i, c) in ops.iter().enumerate() {
+        for &p in within(c) {
+            users[p].push(i);
+            waits[i] += 1;
         }
     }
-    out.extend(waiting);
+    let key = |i: usize| Reverse((carries.contains(&ops[i]), i));
+    let mut ready: BinaryHeap<Reverse<(bool, usize)>> =
+        (0..ops.len()).filter(|&i| waits[i] == 0).map(key).collect();
+    let mut out = Vec::with_capacity(ops.len());
+    while let Some(Reverse((_, i))) = ready.pop() {
+        out.push(ops[i]);
+        for &u in &users[i] {
+            waits[u] -= 1;
+            if waits[u] == 0 {
+                ready.push(key(u));
+            }
+        }
+    }
     out
 }
 

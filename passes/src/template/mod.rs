@@ -27,6 +27,7 @@ mod components;
 mod cut;
 mod explain;
 mod grow;
+mod loops;
 mod nodes;
 mod order;
 mod outline;
@@ -75,6 +76,11 @@ pub fn template(module: &mut Module) -> Result<Templates> {
         out.prologue.extend(outlined.prologue);
         out.templates.push(outlined.template);
         module.set_graph(id, outlined.entry);
+    }
+    out.loops = loops::loops(module);
+    if !out.loops.is_empty() && out.templates.is_empty() {
+        // The layers are there, only not unrolled.
+        out.notes.clear();
     }
     Ok(out)
 }

@@ -101,7 +101,7 @@ pub struct Loop {
     /// Its body.
     pub body: GraphId,
     /// Number of trips.
-    pub trips: usize,
+    pub trips: u64,
 }
 
 /// Figures of one template, for the report.
