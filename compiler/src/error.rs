@@ -29,10 +29,10 @@ pub enum Error {
     Data(#[from] msc_runtime::data::DataError),
     /// A run failed.
     #[error(transparent)]
-    Run(#[from] msc_runtime::exec::ExecError),
+    Run(#[from] msc_runtime::exec::RunError),
     /// A kernel could not be compiled for this machine.
     #[error(transparent)]
-    Llvm(#[from] msc_codegen::llvm::LlvmError),
+    Kernel(#[from] msc_runtime::cpu::KernelError),
     /// A file could not be written.
     #[error("MSC-X0001: {path}: {error}")]
     Io {

@@ -34,10 +34,17 @@ impl Options {
         let axes = [("dp", self.dp), ("tp", self.tp)];
         let ranks = axes.iter().try_fold(1usize, |a, (_, n)| a.checked_mul(*n)).filter(|&n| n <= MAX_RANKS);
         if axes.iter().any(|(_, n)| *n == 0) || ranks.is_none() {
-            return Err(Error::Usage(format!("--tp {} --dp {}: ranks must be between 1 and {MAX_RANKS}", self.tp, self.dp)));
+            return Err(Error::Usage(format!(
+                "--tp {} --dp {}: ranks must be between 1 and {MAX_RANKS}",
+                self.tp, self.dp
+            )));
         }
         Ok(Mesh {
-            axes: axes.iter().filter(|(_, n)| *n > 1).map(|&(n, size)| MeshAxis { name: n.into(), size }).collect(),
+            axes: axes
+                .iter()
+                .filter(|(_, n)| *n > 1)
+                .map(|&(n, size)| MeshAxis { name: n.into(), size })
+                .collect(),
         })
     }
 

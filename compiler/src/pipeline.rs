@@ -4,12 +4,13 @@ use crate::error::{Error, Result};
 use crate::kernels::{self, Selection};
 use crate::options::Options;
 use crate::report::{self, Report};
+use crate::show;
 use crate::stages::{Stage, Timer};
 use msc_codegen::tile::DeviceSpec;
 use msc_ir::program::{Program, check};
 use msc_ir::{Module, text};
 use msc_passes::cost::DeviceModel;
-use msc_passes::{fuse, memory, partition, recognise, schedule, simplify, template};
+use msc_passes::{fuse, memory, partition, schedule, simplify, template};
 use msc_runtime::check::Compute;
 use msc_runtime::plan::{Meta, PlanSource};
 use std::path::Path;
@@ -45,11 +46,16 @@ pub enum Outcome {
 pub fn compile(source: &Path, options: &Options, emit: Option<Stage>) -> Result<Outcome> {
     let device = DeviceModel::default();
     let mesh = options.mesh()?;
+    if emit == Some(Stage::Write) {
+        return Err(Error::Usage(
+            "--emit write: the plan is binary; leave the option out to write it".into(),
+        ));
+    }
     let mut timer = Timer::default();
     let mut r = Report::default();
     let stop = |stage: Stage, m: &Module| (emit == Some(stage)).then(|| Outcome::Emitted(text::print(m)));
 
-    let file = timer.run(Stage::Read, || msc_frontends::Source::open(source))?;
+    let file = msc_frontends::Source::open(source)?;
     let raw = timer.run(Stage::Read, || file.parse())?;
     let mut m = timer.run(Stage::Import, || msc_frontends::import::import(&raw))?.module;
     let source_hash = *blake3::hash(file.bytes()).as_bytes();
@@ -68,23 +74,19 @@ pub fn compile(source: &Path, options: &Options, emit: Option<Stage>) -> Result<
         return Ok(out);
     }
 
-    let mut templates = timer.run(Stage::Template, || template::template(&mut m))?;
+    let templates = timer.run(Stage::Template, || template::template(&mut m))?;
     r.templates = report::templates(&m, &templates);
     verified(&m)?;
     if let Some(out) = stop(Stage::Template, &m) {
         return Ok(out);
     }
 
-    if options.recognise {
-        let found = timer.run(Stage::Recognise, || recognise::recognise(&mut m, &mut templates))?;
-        (r.egraph, r.fusions) = report::recognised(&found);
-        verified(&m)?;
-    }
     if let Some(out) = stop(Stage::Recognise, &m) {
         return Ok(out);
     }
 
-    let split = timer.run(Stage::Partition, || partition::partition(&mut m, &partition::Options { mesh, device }))?;
+    let split =
+        timer.run(Stage::Partition, || partition::partition(&mut m, &partition::Options { mesh, device }))?;
     report::partitioned(&mut r, &split);
     verified(&m)?;
     if let Some(out) = stop(Stage::Partition, &m) {
@@ -93,7 +95,7 @@ pub fn compile(source: &Path, options: &Options, emit: Option<Stage>) -> Result<
 
     if options.fuse {
         let groups = timer.run(Stage::Fuse, || fuse::fuse(&mut m, &device))?;
-        report::fused(&mut r, &m, &groups);
+        report::fused(&mut r, &groups);
         verified(&m)?;
     }
     if let Some(out) = stop(Stage::Fuse, &m) {
@@ -110,10 +112,16 @@ pub fn compile(source: &Path, options: &Options, emit: Option<Stage>) -> Result<
         return Ok(Outcome::Emitted(listing.join("\n")));
     }
     let mut program = timer.run(Stage::Schedule, || schedule::schedule(&m, &kernels.specs))?;
+    if emit == Some(Stage::Schedule) {
+        return Ok(Outcome::Emitted(show::program(&program, &m)));
+    }
     let planned = timer.run(Stage::Memory, || {
         let planned = memory::plan(&mut program);
         check::check(&program).map(|()| planned)
     })?;
+    if emit == Some(Stage::Memory) {
+        return Ok(Outcome::Emitted(show::program(&program, &m)));
+    }
     report::planned(&mut r, &program, &planned, &kernels);
     let meta = Meta {
         msc_version: env!("CARGO_PKG_VERSION").to_string(),

@@ -60,6 +60,8 @@ pub struct FusionReport {
 /// A generated group.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct GroupReport {
+    /// Graph it is in.
+    pub graph: String,
     /// Ops in it.
     pub ops: Vec<String>,
     /// Source location of the named op in it.
@@ -146,6 +148,8 @@ pub struct Report {
     pub instructions: usize,
     /// Kernels generated.
     pub kernels: usize,
+    /// Fused ops that no kernel family has, with the reason.
+    pub interpreted: Vec<String>,
 }
 
 /// Peak resident memory of this process in bytes, where the system says it (Linux's `/proc`), else 0.
@@ -153,4 +157,125 @@ pub fn peak_rss_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"));
     line.and_then(|l| l.split_whitespace().next()?.parse::<u64>().ok()).map_or(0, |kib| kib * 1024)
+}
+
+fn us(ps: u64) -> f64 {
+    ps as f64 / 1e6
+}
+
+/// Fills in what the partitioner did.
+pub fn partitioned(r: &mut Report, p: &msc_passes::partition::Report) {
+    r.state_bytes = p.state_bytes;
+    r.splits = p
+        .splits
+        .iter()
+        .map(|s| SplitReport { axis: s.axis.clone(), size: s.size, parameters: s.parameters.clone() })
+        .collect();
+    r.collectives = p
+        .collectives
+        .iter()
+        .map(|c| CollectiveReport {
+            graph: c.graph.clone(),
+            kind: c.kind.to_string(),
+            monoid: c.monoid.name().to_string(),
+            axes: c.axes.clone(),
+            bytes: c.bytes,
+            executed: c.executed,
+            predicted_us: us(c.predicted_ps),
+            partial_because: c.partial_because.clone(),
+            whole_because: c.whole_because.clone(),
+        })
+        .collect();
+}
+
+/// Fills in the generated groups.
+pub fn fused(r: &mut Report, groups: &[msc_passes::fuse::GroupReport]) {
+    r.groups = groups
+        .iter()
+        .map(|g| GroupReport {
+            graph: g.graph.clone(),
+            ops: g.ops.clone(),
+            location: g.location.clone(),
+            separate_us: us(g.separate_ps),
+            fused_us: us(g.fused_ps),
+        })
+        .collect();
+}
+
+/// Fills in schedule, memory and kernels.
+pub fn planned(
+    r: &mut Report,
+    program: &msc_ir::program::Program,
+    m: &msc_passes::memory::Report,
+    kernels: &crate::kernels::Selection,
+) {
+    r.instructions = program.instructions.len();
+    r.kernels = kernels.kernels.len();
+    r.interpreted = kernels.interpreted.clone();
+    r.memory = MemoryReport {
+        arena_bytes: m.arena_bytes,
+        persistent_bytes: m.persistent_bytes,
+        transient_bytes: m.transient_bytes,
+        peak_live_bytes: m.peak_live_bytes,
+    };
+}
+
+impl Report {
+    /// A few lines for the terminal.
+    pub fn summary(&self) -> String {
+        use std::fmt::Write;
+        let mut out = String::new();
+        let seconds: f64 = self.stages.iter().map(|s| s.seconds).sum();
+        let _ = writeln!(
+            out,
+            "{} ops, {} instructions, {} kernels, {seconds:.2} s",
+            self.ops, self.instructions, self.kernels
+        );
+        for t in &self.templates.list {
+            let _ =
+                writeln!(out, "template {}: {} instances, ops per segment {:?}", t.name, t.instances, t.ops);
+        }
+        for n in &self.templates.notes {
+            let _ = writeln!(out, "note: {n}");
+        }
+        for f in &self.fusions {
+            let _ = writeln!(out, "{}: {} sites, executed {} times a step", f.kind, f.sites, f.executed);
+        }
+        for g in &self.groups {
+            let _ = writeln!(
+                out,
+                "group {} in @{}: predicted {:.1} us instead of {:.1} us",
+                g.ops.join(" + "),
+                g.graph,
+                g.fused_us,
+                g.separate_us
+            );
+        }
+        let executed: usize = self.collectives.iter().map(|c| c.executed).sum();
+        let bytes: u64 = self.collectives.iter().map(|c| c.bytes * c.executed as u64).sum();
+        if executed > 0 {
+            let _ = writeln!(out, "{executed} collectives a step, {bytes} bytes from each rank");
+        }
+        let m = &self.memory;
+        let _ = writeln!(
+            out,
+            "memory of a rank: {} bytes, of which {} inputs and outputs; state {} bytes",
+            m.arena_bytes, m.persistent_bytes, self.state_bytes
+        );
+        out
+    }
+}
+
+/// Templates, for the report.
+pub fn templates(module: &msc_ir::Module, t: &msc_passes::template::Templates) -> TemplatesReport {
+    let list: Vec<TemplateReport> = t
+        .report(module)
+        .into_iter()
+        .map(|t| TemplateReport {
+            name: t.name,
+            instances: t.instances,
+            ops: t.segments.iter().map(|s| s.ops).collect(),
+        })
+        .collect();
+    TemplatesReport { count: list.len(), list, notes: t.notes.clone() }
 }

@@ -15,21 +15,62 @@ pub mod vhlo;
 pub use error::{Code, FrontendError, Result};
 pub use import::{Annotations, Imported, MeshDecl, ShardingHint, Site};
 
-/// Reads a program from a file, choosing the reader by content. The file is memory-mapped.
+/// A user's file, memory-mapped.
+#[derive(Debug)]
+pub struct Source {
+    name: String,
+    map: memmap2::Mmap,
+}
+
+impl Source {
+    /// Opens a file.
+    ///
+    /// # Errors
+    /// [`Code::Io`] and [`Code::Format`] for files that cannot be read or are empty.
+    pub fn open(path: &std::path::Path) -> Result<Source> {
+        let name = path.display().to_string();
+        let io = |e: std::io::Error| FrontendError::new(Code::Io, format!("{name}: {e}"));
+        let file = std::fs::File::open(path).map_err(io)?;
+        if file.metadata().map_err(io)?.len() == 0 {
+            return Err(FrontendError::new(Code::Format, format!("{name} is empty")));
+        }
+        // SAFETY: the map is read only. A file that another process changes meanwhile gives wrong bytes, which
+        // the readers must survive anyway; one that it truncates ends the process, as any reader of maps does.
+        let map = unsafe { memmap2::Mmap::map(&file) }.map_err(io)?;
+        Ok(Source { name, map })
+    }
+
+    /// The file's bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.map
+    }
+
+    /// Parses the file, choosing the reader by content.
+    ///
+    /// # Errors
+    /// The readers' own.
+    pub fn parse(&self) -> Result<raw::RawModule<'_>> {
+        parse(&self.name, &self.map)
+    }
+}
+
+/// Parses a program from memory, choosing the reader by content. `name` stands for the file in messages.
+///
+/// # Errors
+/// The readers' own.
+pub fn parse<'a>(name: &str, bytes: &'a [u8]) -> Result<raw::RawModule<'a>> {
+    if mlir_bytecode::is_bytecode(bytes) {
+        return mlir_bytecode::read(name, bytes);
+    }
+    stablehlo_text::parse(name, bytes)
+}
+
+/// Reads a program from a file, choosing the reader by content.
 ///
 /// # Errors
 /// [`Code::Io`] and [`Code::Format`] for files that cannot be read or are of no known format; the readers' own.
 pub fn read_file(path: &std::path::Path) -> Result<Imported> {
-    let name = path.display().to_string();
-    let io = |e: std::io::Error| FrontendError::new(Code::Io, format!("{name}: {e}"));
-    let file = std::fs::File::open(path).map_err(io)?;
-    if file.metadata().map_err(io)?.len() == 0 {
-        return Err(FrontendError::new(Code::Format, format!("{name} is empty")));
-    }
-    // SAFETY: the map is read only. A file that another process changes meanwhile gives wrong bytes, which the
-    // readers must survive anyway; one that it truncates ends the process, as any reader of maps does.
-    let map = unsafe { memmap2::Mmap::map(&file) }.map_err(io)?;
-    read_bytes(&name, &map)
+    import::import(&Source::open(path)?.parse()?)
 }
 
 /// Reads a program from memory, choosing the reader by content. `name` stands for the file in messages.
@@ -37,10 +78,7 @@ pub fn read_file(path: &std::path::Path) -> Result<Imported> {
 /// # Errors
 /// As [`read_file`].
 pub fn read_bytes(name: &str, bytes: &[u8]) -> Result<Imported> {
-    if mlir_bytecode::is_bytecode(bytes) {
-        return import::import(&mlir_bytecode::read(name, bytes)?);
-    }
-    read_stablehlo_text(name, bytes)
+    import::import(&parse(name, bytes)?)
 }
 
 /// Reads StableHLO text. `name` stands for the file in messages.

@@ -38,6 +38,7 @@ pub fn lower(
 ) -> Result<Lowered> {
     let mut out = module.clone();
     let mut collectives = Vec::new();
+    let mut partial_results = PartialResults::new();
     let runs = executions(module, problem.entry);
     let mut predicted = 0u64;
     for id in msc_ir::ops::call::reachable(module) {
@@ -54,11 +55,14 @@ pub fn lower(
             locals: vec![None; source.value_count()],
             positions: BTreeMap::new(),
             collectives: Vec::new(),
+            partial_results: &partial_results,
             executed,
             ps: 0,
         };
-        l.run(&mut out)?;
+        // The outside sees whole results; a caller may combine several partial ones at once.
+        let left = l.run(&mut out, id == problem.entry)?;
         let Lowering { graph, collectives: mut made, ps, .. } = l;
+        partial_results.insert(id, left);
         predicted = predicted.saturating_add(ps.saturating_mul(executed as u64));
         collectives.append(&mut made);
         // Under the same id: calls of it now find the local signature.
@@ -92,13 +96,26 @@ fn executions(module: &Module, entry: GraphId) -> BTreeMap<GraphId, usize> {
     runs
 }
 
+/// In which way a value is still partial.
+#[derive(Clone, Debug)]
+struct Partial {
+    monoid: Monoid,
+    axes: Axes,
+    /// The op that made it so, in words.
+    because: String,
+    /// Where that op is.
+    loc: LocId,
+}
+
 /// A value in the local graph.
 #[derive(Clone, Debug)]
 struct Local {
     value: ValueId,
-    /// The monoid and axes over which the value is still partial, and which op made it so.
-    partial: Option<(Monoid, Axes, OpId)>,
+    partial: Option<Partial>,
 }
+
+/// What each result of each lowered graph leaves to its caller to combine.
+type PartialResults = BTreeMap<GraphId, Vec<Option<Partial>>>;
 
 struct Lowering<'a> {
     problem: &'a Problem,
@@ -111,12 +128,13 @@ struct Lowering<'a> {
     /// The rank's shard start per axis and local size.
     positions: BTreeMap<(AxisId, usize), ValueId>,
     collectives: Vec<CollectiveReport>,
+    partial_results: &'a PartialResults,
     executed: usize,
     ps: u64,
 }
 
 impl Lowering<'_> {
-    fn run(&mut self, module: &mut Module) -> Result<()> {
+    fn run(&mut self, module: &mut Module, is_entry: bool) -> Result<Vec<Option<Partial>>> {
         for &p in self.source.params() {
             let t = self.local_type(p, module);
             let value = self.graph.add_param(t);
@@ -129,12 +147,19 @@ impl Lowering<'_> {
                 self.op(module, id, &inner)?;
             }
         }
-        let mut results = Vec::new();
+        let (mut results, mut left) = (Vec::new(), Vec::new());
         for &r in self.source.results() {
-            results.push(self.whole(module, r, None)?);
+            let local = self.local(r)?;
+            if is_entry || local.partial.is_none() {
+                results.push(self.whole(module, r, None)?);
+                left.push(None);
+            } else {
+                results.push(local.value);
+                left.push(local.partial);
+            }
         }
         self.graph.set_results(results);
-        Ok(())
+        Ok(left)
     }
 
     fn broken(&self, message: impl Into<String>) -> PassError {
@@ -176,12 +201,12 @@ impl Lowering<'_> {
             return Ok(false);
         }
         let loc = data.loc;
-        let mut groups: BTreeMap<Axes, (Vec<ValueId>, OpId)> = BTreeMap::new();
+        let mut groups: BTreeMap<Axes, (Vec<ValueId>, Partial)> = BTreeMap::new();
         let mut rest = Vec::new();
         for v in leaves(self.source, id, inner) {
             match self.local(v)? {
-                Local { value, partial: Some((Monoid::Sum, axes, op)) } => {
-                    groups.entry(axes).or_insert((Vec::new(), op)).0.push(value);
+                Local { value, partial: Some(p) } if p.monoid == Monoid::Sum => {
+                    groups.entry(p.axes.clone()).or_insert((Vec::new(), p)).0.push(value);
                 }
                 _ => rest.push(v),
             }
@@ -192,15 +217,15 @@ impl Lowering<'_> {
         let only = rest.is_empty() && groups.len() == 1;
         let mut terms = Vec::new();
         let mut last = None;
-        for (axes, (values, op)) in groups {
+        for (values, partial) in groups.into_values() {
             let mut acc = values[0];
             for &v in &values[1..] {
                 acc = self.graph.add1(module, BinaryKind::Add, &[acc, v], loc)?;
             }
             if !only {
-                acc = self.combine(module, acc, Monoid::Sum, &axes, op, Some(id))?;
+                acc = self.combine(module, acc, &partial, Some(id))?;
             }
-            last = Some((axes, op));
+            last = Some(partial);
             terms.push(acc);
         }
         for v in rest {
@@ -211,7 +236,7 @@ impl Lowering<'_> {
         for &t in &terms[1..] {
             acc = self.graph.add1(module, BinaryKind::Add, &[acc, t], loc)?;
         }
-        let partial = if only { last.map(|(axes, op)| (Monoid::Sum, axes, op)) } else { None };
+        let partial = if only { last } else { None };
         self.locals[data.results[0].0 as usize] = Some(Local { value: acc, partial });
         Ok(true)
     }
@@ -254,7 +279,12 @@ impl Lowering<'_> {
             }
             let partial = match &carried {
                 Some(p) => Some(p.clone()),
-                None => self.reduced(id, i)?.map(|(m, axes)| (m, axes, id)),
+                None => match &op {
+                    Op::Call(c) => {
+                        self.partial_results.get(&c.graph).and_then(|r| r.get(i).cloned()).flatten()
+                    }
+                    _ => self.reduced(id, i)?.map(|(monoid, axes)| self.partial(module, id, monoid, axes)),
+                },
             };
             self.locals[r.0 as usize] = Some(Local { value: v, partial });
         }
@@ -341,48 +371,50 @@ impl Lowering<'_> {
     /// The whole form of a value: combined once, where it is first needed.
     fn whole(&mut self, module: &mut Module, v: ValueId, by: Option<OpId>) -> Result<ValueId> {
         let local = self.local(v)?;
-        let Some((monoid, axes, op)) = local.partial else { return Ok(local.value) };
-        let value = self.combine(module, local.value, monoid, &axes, op, by)?;
+        let Some(partial) = local.partial else { return Ok(local.value) };
+        let value = self.combine(module, local.value, &partial, by)?;
         self.locals[v.0 as usize] = Some(Local { value, partial: None });
         Ok(value)
+    }
+
+    fn place(&self, module: &Module, op: OpId) -> String {
+        let d = self.source.op(op);
+        format!("{} at {}", d.op.name(), module.locations.describe(d.loc))
+    }
+
+    /// What op `id` leaves partial.
+    fn partial(&self, module: &Module, id: OpId, monoid: Monoid, axes: Axes) -> Partial {
+        let split = self.split_names(module, id).join(", ");
+        let because = format!("{} reduces a split dimension: {split}", self.place(module, id));
+        Partial { monoid, axes, because, loc: self.source.op(id).loc }
     }
 
     fn combine(
         &mut self,
         module: &mut Module,
         v: ValueId,
-        monoid: Monoid,
-        axes: &Axes,
-        made_by: OpId,
+        partial: &Partial,
         needed_by: Option<OpId>,
     ) -> Result<ValueId> {
-        let op = Collective::AllReduce { monoid, axes: axes.clone() };
+        let Partial { monoid, axes, because, loc } = partial;
+        let op = Collective::AllReduce { monoid: *monoid, axes: axes.clone() };
         let ty = self.graph.ty(v).clone();
         let n: usize = axes.iter().map(|&a| module.mesh.size(a)).product();
         let predicted_ps = self.device.collective_ps(&op, &ty, n);
         self.ps = self.ps.saturating_add(predicted_ps);
-        let made = self.source.op(made_by);
-        let place = |o: OpId| {
-            let d = self.source.op(o);
-            format!("{} at {}", d.op.name(), module.locations.describe(d.loc))
-        };
-        let split: Vec<String> = self.split_names(module, made_by);
+        let needed = needed_by.map(|o| format!("{} needs it whole", self.place(module, o)));
         self.collectives.push(CollectiveReport {
             graph: self.source.name.clone(),
             kind: op.name(),
-            monoid,
+            monoid: *monoid,
             axes: axes.iter().map(|a| module.mesh.axes[a.0 as usize].name.clone()).collect(),
             bytes: ty.bytes() as u64,
             executed: self.executed,
             predicted_ps,
-            partial_because: format!("{} reduces a split dimension: {}", place(made_by), split.join(", ")),
-            whole_because: needed_by.map_or_else(
-                || "it is a result of the graph".into(),
-                |o| format!("{} needs it whole", place(o)),
-            ),
+            partial_because: because.clone(),
+            whole_because: needed.unwrap_or_else(|| "it is a result of the program".into()),
         });
-        let loc = made.loc;
-        Ok(self.graph.add1(module, op, &[v], loc)?)
+        Ok(self.graph.add1(module, op, &[v], *loc)?)
     }
 
     /// The split dimensions that an op reduces, by the parameters that have them.

@@ -32,8 +32,6 @@ pub(super) struct Emitter<'a> {
     seen: Vec<Vec<usize>>,
     /// The same at the completion of each instruction.
     done: Vec<Vec<usize>>,
-    /// For a value of the entry that replaces donated state in place: the state's buffer.
-    in_place: BTreeMap<ValueId, BufferId>,
 }
 
 impl<'a> Emitter<'a> {
@@ -66,7 +64,6 @@ impl<'a> Emitter<'a> {
             constants: BTreeMap::new(),
             seen: vec![vec![0; n]; n],
             done: Vec::new(),
-            in_place: BTreeMap::new(),
         })
     }
 
@@ -78,9 +75,8 @@ impl<'a> Emitter<'a> {
             let b = self.buffer(g.ty(v).clone(), info.name.clone());
             self.program.inputs.push(b);
         }
-        self.find_in_place(g);
         let inputs = self.program.inputs.clone();
-        let outputs = self.graph(entry.graph, &inputs, true)?;
+        let outputs = self.graph(entry.graph, &inputs)?;
         for (&b, info) in outputs.iter().zip(&entry.results) {
             if !self.program.inputs.contains(&b) {
                 self.program.buffers[b.0 as usize].name = info.name.clone();
@@ -94,28 +90,8 @@ impl<'a> Emitter<'a> {
                 self.wait(COMPUTE, at);
             }
         }
+        super::in_place::run(&mut self.program);
         Ok(self.program)
-    }
-
-    /// A result that replaces donated state may be written over it where nothing reads the state later.
-    fn find_in_place(&mut self, g: &Graph) {
-        let entry = &self.program.entry;
-        let mut position = vec![0usize; g.op_count()];
-        g.order().iter().enumerate().for_each(|(i, o)| position[o.0 as usize] = i);
-        for ((info, &p), &buffer) in entry.params.iter().zip(g.params()).zip(&self.program.inputs) {
-            let Some(result) = info.alias.and_then(|r| g.results().get(r as usize)).copied() else {
-                continue;
-            };
-            let Some((op, _)) = g.def(result) else { continue };
-            let last = g.value(p).uses.iter().map(|u| position[u.op.0 as usize]).max().unwrap_or(0);
-            let interpreted =
-                !matches!(g.op(op).op, Op::Call(_) | Op::Fused(_) | Op::Collective(_) | Op::Constant(_));
-            let once = g.results().iter().filter(|&&r| r == result).count() == 1;
-            let kept = g.results().contains(&p);
-            if interpreted && once && !kept && last <= position[op.0 as usize] && g.ty(p) == g.ty(result) {
-                self.in_place.insert(result, buffer);
-            }
-        }
     }
 
     fn buffer(&mut self, ty: TensorType, name: String) -> BufferId {
@@ -125,7 +101,7 @@ impl<'a> Emitter<'a> {
         id
     }
 
-    fn graph(&mut self, id: GraphId, inputs: &[BufferId], is_entry: bool) -> Result<Vec<BufferId>> {
+    fn graph(&mut self, id: GraphId, inputs: &[BufferId]) -> Result<Vec<BufferId>> {
         let module = self.module;
         let g = module.graph(id);
         let mut at: Vec<Option<BufferId>> = vec![None; g.value_count()];
@@ -143,9 +119,9 @@ impl<'a> Emitter<'a> {
                 .map(|&v| at[v.0 as usize].ok_or_else(|| lost(v)))
                 .collect::<Result<_>>()?;
             let writes = match &data.op {
-                Op::Call(c) => self.graph(c.graph, &reads, false)?,
+                Op::Call(c) => self.graph(c.graph, &reads)?,
                 Op::Constant(c) => vec![self.constant(c.id)],
-                _ => self.op(g, data, &reads, is_entry)?,
+                _ => self.op(g, data, &reads)?,
             };
             for (&r, b) in data.results.iter().zip(writes) {
                 at[r.0 as usize] = Some(b);
@@ -164,17 +140,11 @@ impl<'a> Emitter<'a> {
         b
     }
 
-    fn op(&mut self, g: &Graph, data: &OpData, reads: &[BufferId], is_entry: bool) -> Result<Vec<BufferId>> {
+    fn op(&mut self, g: &Graph, data: &OpData, reads: &[BufferId]) -> Result<Vec<BufferId>> {
         let user = &self.module.locations.get(data.loc).name;
         let name = if user.is_empty() { data.op.name().to_string() } else { user.clone() };
-        let writes: Vec<BufferId> = data
-            .results
-            .iter()
-            .map(|&r| match self.in_place.get(&r) {
-                Some(&b) if is_entry => b,
-                _ => self.buffer(g.ty(r).clone(), name.clone()),
-            })
-            .collect();
+        let writes: Vec<BufferId> =
+            data.results.iter().map(|&r| self.buffer(g.ty(r).clone(), name.clone())).collect();
         match &data.op {
             Op::Collective(c) if !c.axes().is_empty() => {
                 let communicator = self.communicator(c.axes());

@@ -10,6 +10,7 @@
 //! that needs it, so a collective overlaps with whatever independent work follows it in the program.
 
 mod emit;
+mod in_place;
 
 use crate::error::Result;
 use emit::Emitter;
