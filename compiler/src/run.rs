@@ -74,7 +74,7 @@ pub fn run(options: &RunOptions, out: &mut dyn Write) -> Result<()> {
     let inputs: Vec<Tensor> = slots.into_iter().flatten().collect();
 
     let shown = losses(&entry, &results);
-    let reference = options.losses.as_ref().map(|p| reference_losses(p)).transpose()?;
+    let reference = options.losses.as_ref().map(reference_losses).transpose()?;
     let mut worst = 0f64;
     let mut line = |s: &mut Session, r: &StepReport| -> Result<()> {
         let mut text = format!("step {:>3}", r.step + 1);
