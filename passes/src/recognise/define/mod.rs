@@ -1,0 +1,86 @@
+//! Definitions of named operations: for each kind the one graph of plain ops that it computes.
+//!
+//! Rules build a named op through here and nowhere else, so an op of one kind on operands of given types has
+//! one meaning, whoever found it.
+
+pub mod rms_norm;
+
+use msc_ir::ops::broadcast::BroadcastInDim;
+use msc_ir::ops::constant::ConstantOp;
+use msc_ir::ops::convert::Convert;
+use msc_ir::ops::reduce::Reduce;
+use msc_ir::{DType, Graph, LocId, Module, Monoid, Op, Result, TensorType, ValueId};
+
+/// A graph under construction, without source locations.
+pub(crate) struct Definition<'m> {
+    /// The module that holds constants.
+    module: &'m mut Module,
+    graph: Graph,
+}
+
+impl<'m> Definition<'m> {
+    /// An empty definition.
+    pub(crate) fn new(module: &'m mut Module, name: &str) -> Definition<'m> {
+        Definition { module, graph: Graph::new(name) }
+    }
+
+    pub(crate) fn param(&mut self, ty: &TensorType) -> ValueId {
+        self.graph.add_param(ty.clone())
+    }
+
+    pub(crate) fn ty(&self, v: ValueId) -> TensorType {
+        self.graph.ty(v).clone()
+    }
+
+    pub(crate) fn op(&mut self, op: impl Into<Op>, operands: &[ValueId]) -> Result<ValueId> {
+        self.graph.add1(self.module, op, operands, LocId::UNKNOWN)
+    }
+
+    /// The constant of a type with every element `value`.
+    pub(crate) fn splat(&mut self, ty: TensorType, value: f64) -> Result<ValueId> {
+        let id = self.module.constants.intern_splat(ty, value);
+        self.op(ConstantOp { id }, &[])
+    }
+
+    /// `v` in another element type, itself if it has it.
+    pub(crate) fn convert(&mut self, v: ValueId, dtype: DType) -> Result<ValueId> {
+        if self.graph.ty(v).dtype == dtype { Ok(v) } else { self.op(Convert::Value(dtype), &[v]) }
+    }
+
+    /// A statistic per row `[…]` as `[…, D]`, of the shape of `like`.
+    pub(crate) fn over_row(&mut self, v: ValueId, like: &TensorType) -> Result<ValueId> {
+        let dims = (0..like.rank() - 1).collect();
+        self.op(BroadcastInDim { shape: like.shape.clone(), dims }, &[v])
+    }
+
+    /// One row `[D]` as `[…, D]`, of the shape of `like`.
+    pub(crate) fn over_rows(&mut self, v: ValueId, like: &TensorType) -> Result<ValueId> {
+        let dims = [like.rank() - 1].into_iter().collect();
+        self.op(BroadcastInDim { shape: like.shape.clone(), dims }, &[v])
+    }
+
+    /// `[…, D] → […]`: the sum of each row.
+    pub(crate) fn row_sum(&mut self, v: ValueId) -> Result<ValueId> {
+        let rank = self.graph.ty(v).rank();
+        self.op(Reduce { dims: [rank - 1].into_iter().collect(), monoid: Monoid::Sum }, &[v])
+    }
+
+    /// `[…, D] → [D]`: the sum over rows.
+    pub(crate) fn column_sum(&mut self, v: ValueId) -> Result<ValueId> {
+        let rank = self.graph.ty(v).rank();
+        self.op(Reduce { dims: (0..rank - 1).collect(), monoid: Monoid::Sum }, &[v])
+    }
+
+    pub(crate) fn finish(mut self, results: Vec<ValueId>) -> Graph {
+        self.graph.set_results(results);
+        self.graph
+    }
+}
+
+/// The type in which a row operation on elements of `dtype` computes: f32 for the narrow floats.
+pub fn compute_type(dtype: DType) -> DType {
+    match dtype {
+        DType::F16 | DType::BF16 => DType::F32,
+        d => d,
+    }
+}

@@ -1,0 +1,328 @@
+//! Patterns: s-expressions over the names of the IR's ops.
+//!
+//! ```text
+//! ?x                      a variable: any class, the same one at every occurrence
+//! ?c:const                a class of one known value
+//! 2   -inf   1/D          a class of this value (relative tolerance 1e-6); D is the size of the row
+//! (multiply ?x 1)         an op; commutative ops are tried both ways round
+//! (reduce.sum.last ?x)    predicates on attributes follow the name, see `Head`
+//! (product ?x (pow ?v -1/2) (cols ?g) (rows ?s))
+//! (sum ?a ?b ?r*)
+//! ```
+//!
+//! `product` and `sum` look at a class as an n-ary product or sum (see [`super::view`]): whatever order,
+//! association, reciprocals and layout ops the program uses, the factors and terms are the same. They need a
+//! frame (see [`super::rule::Frame`]), which says what the dimensions mean: `rows` places a factor that has the
+//! row dimensions only, `cols` one that has the last dimension only, and a factor without placement has all.
+//! Of the variables in one product, one may be free: it takes the factors that are left (`(cols ?g)`: those of
+//! the last dimension only). `?r*` in a sum takes the terms that are left, if any.
+
+use msc_ir::ops::binary::BinaryKind;
+use msc_ir::ops::permute::Permute;
+use msc_ir::ops::unary::UnaryKind;
+use msc_ir::{Monoid, Op, TensorType};
+
+/// A number in a pattern.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Number {
+    /// The value itself.
+    Literal(f64),
+    /// This over the size of the row.
+    PerRow(f64),
+}
+
+/// A pattern.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Pattern {
+    /// `?x`.
+    Var(&'static str),
+    /// `?x:const`.
+    Const(&'static str),
+    /// A number.
+    Number(Number),
+    /// An op of one result.
+    Op(Head, Vec<Pattern>),
+    /// An n-ary product.
+    Product(Vec<Item>),
+    /// An n-ary sum, with the variable for the terms that are left.
+    Sum(Vec<Pattern>, Option<&'static str>),
+}
+
+/// Which dimensions a factor has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// Those of the product.
+    Full,
+    /// All but the last.
+    Rows,
+    /// The last.
+    Cols,
+}
+
+/// A factor of a product.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Item {
+    /// Its dimensions.
+    pub place: Place,
+    /// Its exponent in halves.
+    pub halves: i16,
+    /// The factor.
+    pub pattern: Pattern,
+}
+
+/// The op at the head of a pattern.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Head {
+    /// A unary op by name.
+    Unary(UnaryKind),
+    /// `unary.any`.
+    AnyUnary,
+    /// A binary op by name.
+    Binary(BinaryKind),
+    /// `binary.any`.
+    AnyBinary,
+    /// `broadcast_in_dim`.
+    Broadcast,
+    /// `reshape`.
+    Reshape,
+    /// `transpose`.
+    Transpose,
+    /// `convert`.
+    Convert,
+    /// `reduce`, `reduce.MONOID`, and `.last` (the last dimension alone), `.leading` (all others), `.unit`
+    /// (dimensions of size 1 only).
+    Reduce(Option<Monoid>, Option<Reduced>),
+}
+
+/// Which dimensions a `reduce` reduces.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reduced {
+    /// The last.
+    Last,
+    /// All but the last.
+    Leading,
+    /// Some of size 1 only.
+    Unit,
+}
+
+impl Head {
+    fn parse(word: &str) -> Result<Head, String> {
+        let (name, rest) = word.split_once('.').unwrap_or((word, ""));
+        let plain =
+            |h: Head| if rest.is_empty() { Ok(h) } else { Err(format!("`{word}` takes no predicate")) };
+        match name {
+            "unary" if rest == "any" => Ok(Head::AnyUnary),
+            "binary" if rest == "any" => Ok(Head::AnyBinary),
+            "broadcast_in_dim" => plain(Head::Broadcast),
+            "reshape" => plain(Head::Reshape),
+            "transpose" => plain(Head::Transpose),
+            "convert" => plain(Head::Convert),
+            "reduce" => {
+                let (mut monoid, mut dims) = (None, None);
+                for p in rest.split('.').filter(|p| !p.is_empty()) {
+                    match p {
+                        "last" => dims = Some(Reduced::Last),
+                        "leading" => dims = Some(Reduced::Leading),
+                        "unit" => dims = Some(Reduced::Unit),
+                        p => monoid = Some(Monoid::from_name(p).ok_or(format!("unknown predicate `{p}`"))?),
+                    }
+                }
+                Ok(Head::Reduce(monoid, dims))
+            }
+            n => {
+                if let Some(&k) = UnaryKind::ALL.iter().find(|k| k.name() == n) {
+                    return plain(Head::Unary(k));
+                }
+                if let Some(&k) = BinaryKind::ALL.iter().find(|k| k.name() == n) {
+                    return plain(Head::Binary(k));
+                }
+                Err(format!("`{word}` is no op that patterns know"))
+            }
+        }
+    }
+
+    /// Whether an op on operands of these types is meant.
+    pub fn matches(self, op: &Op, operands: &[&TensorType]) -> bool {
+        match (self, op) {
+            (Head::Unary(k), Op::Unary(u)) => u.kind == k,
+            (Head::AnyUnary, Op::Unary(_)) => true,
+            (Head::Binary(k), Op::Binary(b)) => b.kind == k,
+            (Head::AnyBinary, Op::Binary(_)) => true,
+            (Head::Broadcast, Op::Broadcast(_)) | (Head::Reshape, Op::Reshape(_)) => true,
+            (Head::Transpose, Op::Permute(Permute::Transpose { .. })) => true,
+            (Head::Convert, Op::Convert(msc_ir::ops::convert::Convert::Value(_))) => true,
+            (Head::Reduce(monoid, dims), Op::Reduce(r)) => {
+                let rank = operands[0].rank();
+                monoid.is_none_or(|m| m == r.monoid)
+                    && match dims {
+                        None => true,
+                        Some(Reduced::Last) => rank > 0 && r.dims.as_slice() == [rank - 1],
+                        Some(Reduced::Leading) => rank > 0 && r.dims.iter().copied().eq(0..rank - 1),
+                        Some(Reduced::Unit) => r.dims.iter().all(|&d| operands[0].shape[d] == 1),
+                    }
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether operands may be swapped. `binary.any` is not, so that an applier sees them as they stand.
+    pub fn is_commutative(self) -> bool {
+        matches!(self, Head::Binary(k) if k.is_commutative())
+    }
+}
+
+impl Pattern {
+    /// Parses a pattern.
+    ///
+    /// # Errors
+    /// What is malformed, in words; patterns are written in rules, so this is a bug in a rule.
+    pub fn parse(text: &'static str) -> Result<Pattern, String> {
+        let mut tokens = Tokens { rest: text };
+        let p = tokens.pattern()?;
+        match tokens.next() {
+            None => Ok(p),
+            Some(t) => Err(format!("`{t}` after the end of `{text}`")),
+        }
+    }
+
+    /// The variables in the pattern, in order of first occurrence.
+    pub fn variables(&self) -> Vec<&'static str> {
+        let mut out = Vec::new();
+        self.visit(&mut |p| match p {
+            Pattern::Var(v) | Pattern::Const(v) | Pattern::Sum(_, Some(v)) if !out.contains(v) => {
+                out.push(*v)
+            }
+            _ => {}
+        });
+        out
+    }
+
+    /// Whether the pattern needs a frame.
+    pub fn needs_frame(&self) -> bool {
+        let mut found = false;
+        self.visit(&mut |p| found |= matches!(p, Pattern::Product(_) | Pattern::Sum(..)));
+        found
+    }
+
+    fn visit(&self, f: &mut impl FnMut(&Pattern)) {
+        f(self);
+        match self {
+            Pattern::Op(_, args) | Pattern::Sum(args, _) => args.iter().for_each(|a| a.visit(f)),
+            Pattern::Product(items) => items.iter().for_each(|i| i.pattern.visit(f)),
+            _ => {}
+        }
+    }
+}
+
+struct Tokens {
+    rest: &'static str,
+}
+
+impl Tokens {
+    fn next(&mut self) -> Option<&'static str> {
+        self.rest = self.rest.trim_start();
+        let n = match self.rest.chars().next()? {
+            '(' | ')' => 1,
+            _ => {
+                self.rest.find(|c: char| c.is_whitespace() || c == '(' || c == ')').unwrap_or(self.rest.len())
+            }
+        };
+        let (token, rest) = self.rest.split_at(n);
+        self.rest = rest;
+        Some(token)
+    }
+
+    fn peek(&self) -> Option<&'static str> {
+        Tokens { rest: self.rest }.next()
+    }
+
+    fn close(&mut self) -> Result<(), String> {
+        match self.next() {
+            Some(")") => Ok(()),
+            t => Err(format!("expected `)`, found {t:?}")),
+        }
+    }
+
+    fn until_close<T>(
+        &mut self,
+        mut f: impl FnMut(&mut Tokens) -> Result<T, String>,
+    ) -> Result<Vec<T>, String> {
+        let mut out = Vec::new();
+        while self.peek() != Some(")") {
+            out.push(f(self)?);
+        }
+        self.close()?;
+        Ok(out)
+    }
+
+    fn pattern(&mut self) -> Result<Pattern, String> {
+        match self.next().ok_or("the pattern ends early")? {
+            "(" => {
+                let head = self.next().ok_or("the pattern ends early")?;
+                match head {
+                    "product" => Ok(Pattern::Product(self.until_close(Tokens::item)?)),
+                    "sum" => {
+                        let mut rest = None;
+                        let mut terms = Vec::new();
+                        while self.peek() != Some(")") {
+                            match self.peek().and_then(|t| t.strip_prefix('?')?.strip_suffix('*')) {
+                                Some(name) => {
+                                    self.next();
+                                    rest = Some(name);
+                                }
+                                None => terms.push(self.pattern()?),
+                            }
+                        }
+                        self.close()?;
+                        Ok(Pattern::Sum(terms, rest))
+                    }
+                    word => {
+                        let head = Head::parse(word)?;
+                        Ok(Pattern::Op(head, self.until_close(Tokens::pattern)?))
+                    }
+                }
+            }
+            ")" => Err("a `)` where a pattern should stand".into()),
+            word => match word.strip_prefix('?') {
+                Some(v) => Ok(match v.strip_suffix(":const") {
+                    Some(v) => Pattern::Const(v),
+                    None => Pattern::Var(v),
+                }),
+                None => Ok(Pattern::Number(match word.strip_suffix("/D") {
+                    Some(n) => Number::PerRow(n.parse().map_err(|_| format!("`{word}` is no number"))?),
+                    None => Number::Literal(word.parse().map_err(|_| format!("`{word}` is no number"))?),
+                })),
+            },
+        }
+    }
+
+    fn item(&mut self) -> Result<Item, String> {
+        let wrapped = |t: &mut Tokens, word: &str| {
+            let mut ahead = Tokens { rest: t.rest };
+            let hit = ahead.next() == Some("(") && ahead.next() == Some(word);
+            if hit {
+                t.rest = ahead.rest;
+            }
+            hit
+        };
+        for (word, place) in [("rows", Place::Rows), ("cols", Place::Cols)] {
+            if wrapped(self, word) {
+                let inner = self.item()?;
+                self.close()?;
+                return Ok(Item { place, ..inner });
+            }
+        }
+        if wrapped(self, "pow") {
+            let inner = self.item()?;
+            let e = self.next().ok_or("the pattern ends early")?;
+            let halves = match e.strip_suffix("/2") {
+                Some(n) => n.parse::<i16>().ok(),
+                None => e.parse::<i16>().ok().map(|n| 2 * n),
+            };
+            self.close()?;
+            let halves = halves.ok_or(format!("`{e}` is no exponent"))?;
+            return Ok(Item { halves: inner.halves * halves / 2, ..inner });
+        }
+        Ok(Item { place: Place::Full, halves: 2, pattern: self.pattern()? })
+    }
+}

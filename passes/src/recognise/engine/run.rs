@@ -1,0 +1,319 @@
+//! The driver: searches and applies rules until nothing changes or a named limit is reached.
+
+use super::build::Builder;
+use super::region::{At, Reach, Region};
+use super::rule::{Match, MultiOutput, Rule, Tag, WhyNot};
+use super::search::search;
+use super::term::{Graph, Node};
+use crate::error::{PassError, Result};
+use egg::Id;
+use msc_ir::TensorType;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What bounds a run. Counts only: a clock would make the result depend on the machine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Nodes allowed for each node of the program, plus [`Limits::SPARE_NODES`].
+    pub growth: usize,
+    /// Rounds of searching and applying.
+    pub iterations: usize,
+}
+
+impl Limits {
+    /// Room that a small program has in any case.
+    pub const SPARE_NODES: usize = 4096;
+}
+
+impl Default for Limits {
+    /// Growth 8: saturation adds about one node to each of the program's (a layer of 400 ops grows to 800), so
+    /// eight is reached by a runaway rule only. Iterations 30: the longest chain of rules that feed each other
+    /// is below ten.
+    fn default() -> Limits {
+        Limits { growth: 8, iterations: 30 }
+    }
+}
+
+/// Why a run stopped.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum StopReason {
+    /// No rule changed anything.
+    Saturated,
+    /// [`Limits::growth`] was reached.
+    Nodes,
+    /// [`Limits::iterations`] was reached.
+    Iterations,
+}
+
+impl StopReason {
+    /// Name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            StopReason::Saturated => "saturated",
+            StopReason::Nodes => "node limit",
+            StopReason::Iterations => "iteration limit",
+        }
+    }
+}
+
+/// An input or output of an op that a rule introduced, as a value of the program.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CutValue {
+    /// Name in the rule.
+    pub name: &'static str,
+    /// Type.
+    pub ty: TensorType,
+    /// Which result of the op it is; 0 for inputs.
+    pub result: u32,
+    /// The values of the program that it is, in program order, or that hold the same elements in the same order
+    /// under another shape; empty if it is a sum that the rule made.
+    pub values: Vec<At>,
+    /// The result of another named op that it is, where no value of the program is: the op's class, the result.
+    pub given_by: Option<(Id, u32)>,
+    /// Where the first of `values` comes from, for messages.
+    pub source: String,
+}
+
+/// Why an op of several results stands for values of the program: which rule, at which cut. The union can be
+/// tested again from this record, see [`crate::recognise::replay`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Reason {
+    /// The rule.
+    pub rule: &'static str,
+    /// What the equality says.
+    pub tag: Tag,
+    /// The op's class.
+    pub op: Id,
+    /// The op's name and definition.
+    pub fused: msc_ir::ops::fused::Fused,
+    /// Inputs, in operand order.
+    pub inputs: Vec<CutValue>,
+    /// Outputs that the program has, with the result each is.
+    pub outputs: Vec<CutValue>,
+    /// Seeds of the random inputs of a replay.
+    pub seeds: [u64; 2],
+}
+
+/// What a run did.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Run {
+    /// Rounds.
+    pub iterations: usize,
+    /// Nodes at the end.
+    pub nodes: usize,
+    /// Classes at the end.
+    pub classes: usize,
+    /// Why it stopped.
+    pub stop: StopReason,
+    /// By rule: unions that changed something.
+    pub applied: BTreeMap<&'static str, usize>,
+    /// By rule: why matches were refused, with counts of the last round.
+    pub refused: BTreeMap<&'static str, BTreeMap<String, usize>>,
+    /// Reasons of the ops of several results, in order of first application.
+    pub reasons: Vec<Reason>,
+}
+
+/// Runs rule sets one after another, each to saturation.
+///
+/// # Errors
+/// [`PassError::Broken`] if a rule built or united terms of different types.
+pub fn run(graph: &mut Graph, region: &Region, phases: &[&[Rule]], limits: Limits) -> Result<Run> {
+    let allowed = graph.total_number_of_nodes() * limits.growth + Limits::SPARE_NODES;
+    let mut out = Run {
+        iterations: 0,
+        nodes: 0,
+        classes: 0,
+        stop: StopReason::Saturated,
+        applied: BTreeMap::new(),
+        refused: BTreeMap::new(),
+        reasons: Vec::new(),
+    };
+    'phases: for rules in phases {
+        loop {
+            if out.iterations >= limits.iterations {
+                out.stop = StopReason::Iterations;
+                break 'phases;
+            }
+            out.iterations += 1;
+            if !round(graph, region, rules, &mut out) {
+                break;
+            }
+            if graph.total_number_of_nodes() > allowed {
+                out.stop = StopReason::Nodes;
+                break 'phases;
+            }
+        }
+    }
+    // Classes may have been united since their reasons were recorded.
+    for r in &mut out.reasons {
+        r.op = graph.find(r.op);
+        for (tuple, _) in r.inputs.iter_mut().filter_map(|v| v.given_by.as_mut()) {
+            *tuple = graph.find(*tuple);
+        }
+    }
+    out.nodes = graph.total_number_of_nodes();
+    out.classes = graph.number_of_classes();
+    match graph.analysis.faults.first() {
+        None => Ok(out),
+        Some(f) => Err(PassError::Broken { pass: "recognise", message: f.clone() }),
+    }
+}
+
+/// One round; whether anything changed.
+fn round(graph: &mut Graph, region: &Region, rules: &[Rule], out: &mut Run) -> bool {
+    let program = Reach::new(graph, region).program_classes();
+    let matches: Vec<(&Rule, Vec<Match>)> = rules.iter().map(|r| (r, search(graph, r, &program))).collect();
+    let before = graph.total_size();
+    let mut changed = false;
+    for (rule, matches) in matches {
+        let mut refused = BTreeMap::new();
+        for m in matches {
+            match apply(graph, region, rule, &m, out) {
+                Ok(true) => {
+                    changed = true;
+                    *out.applied.entry(rule.name).or_insert(0) += 1;
+                }
+                Ok(false) => {}
+                Err(why) => *refused.entry(why.to_string()).or_insert(0) += 1,
+            }
+        }
+        if refused.is_empty() {
+            out.refused.remove(rule.name);
+        } else {
+            out.refused.insert(rule.name, refused);
+        }
+    }
+    graph.rebuild();
+    changed || graph.total_size() != before
+}
+
+/// Whether the facts that a rule needs are known.
+pub fn facts_hold(graph: &Graph, rule: &Rule, m: &Match) -> std::result::Result<(), WhyNot> {
+    for &(variable, fact) in rule.facts {
+        let known = m.class(variable).is_some_and(|i| graph[i.class].data.facts.holds(fact));
+        if !known {
+            return Err(WhyNot::Fact { variable, fact });
+        }
+    }
+    Ok(())
+}
+
+fn apply(
+    graph: &mut Graph,
+    region: &Region,
+    rule: &Rule,
+    m: &Match,
+    out: &mut Run,
+) -> std::result::Result<bool, WhyNot> {
+    facts_hold(graph, rule, m)?;
+    if let Some(why) = m.unless {
+        return Err(WhyNot::Precondition(why.to_string()));
+    }
+    let applied = (rule.apply)(&mut Builder::new(graph), m)?;
+    if applied.unions.iter().all(|&(a, b)| graph.find(a) == graph.find(b)) {
+        return Ok(false);
+    }
+    if let Some(op) = &applied.op {
+        // Reachability is asked on classes, so pending unions must be carried through first.
+        graph.rebuild();
+        acyclic(graph, region, op)?;
+        let known = out.reasons.iter().any(|r| graph.find(r.op) == graph.find(op.tuple));
+        if !known && let Some(reason) = reason(graph, region, rule, op) {
+            out.reasons.push(reason);
+        }
+    }
+    let mut changed = false;
+    for (a, b) in applied.unions {
+        changed |= graph.union(a, b);
+    }
+    Ok(changed)
+}
+
+/// Refuses an op one of whose outputs is needed, in the program, to compute one of its inputs. That is all that
+/// is asked: values between inputs and outputs that others use are computed by the program as before.
+fn acyclic(graph: &Graph, region: &Region, op: &MultiOutput) -> std::result::Result<(), WhyNot> {
+    let reach = Reach::new(graph, region);
+    let outputs: BTreeSet<Id> = op.outputs.iter().map(|&(_, _, c)| graph.find(c)).collect();
+    for &(input, c) in &op.inputs {
+        if let Some(hit) = reach.first_reached(c, &outputs, op.tuple) {
+            let output =
+                op.outputs.iter().find(|&&(_, _, c)| graph.find(c) == hit).map_or("", |&(n, _, _)| n);
+            return Err(WhyNot::Cycle { output, input });
+        }
+    }
+    Ok(())
+}
+
+fn reason(graph: &Graph, region: &Region, rule: &Rule, op: &MultiOutput) -> Option<Reason> {
+    let values = region.values_by_class(graph);
+    let cut = |list: Vec<(&'static str, u32, Id)>| -> Vec<CutValue> {
+        list.into_iter()
+            .filter_map(|(name, result, c)| {
+                let c = graph.find(c);
+                let ty = graph[c].data.types.first()?.clone();
+                let values = values.get(&c).cloned().unwrap_or_else(|| reshaped(graph, &values, c));
+                let source = values.first().and_then(|&v| region.def(v).map(|op| (v, op)));
+                let source = source.map_or_else(
+                    || "a parameter or derived value".to_string(),
+                    |(v, op)| {
+                        let loc = region.parts[v.part].graph.op(op).loc;
+                        graph.analysis.module.locations.describe(loc)
+                    },
+                );
+                let given_by = graph[c].nodes.iter().find_map(|n| match n {
+                    Node::Project { index, tuple } if graph.find(tuple[0]) != graph.find(op.tuple) => {
+                        Some((graph.find(tuple[0]), *index))
+                    }
+                    _ => None,
+                });
+                let given_by = given_by.filter(|_| values.is_empty());
+                Some(CutValue { name, ty, result, values, given_by, source })
+            })
+            .collect()
+    };
+    let fused = graph[op.tuple].nodes.iter().find_map(|n| match n {
+        Node::Op { op, .. } => match graph.analysis.op(*op) {
+            msc_ir::Op::Fused(f) => Some(f.clone()),
+            _ => None,
+        },
+        _ => None,
+    })?;
+    let inputs = cut(op.inputs.iter().map(|&(n, c)| (n, 0, c)).collect());
+    let name = seed(rule.name, &inputs);
+    Some(Reason {
+        rule: rule.name,
+        tag: rule.tag,
+        op: graph.find(op.tuple),
+        fused,
+        inputs,
+        outputs: cut(op.outputs.clone()),
+        seeds: [name, name.rotate_left(17) ^ 0x9e37_79b9_7f4a_7c15],
+    })
+}
+
+/// Values of the program that hold a class's elements under another shape.
+fn reshaped(graph: &Graph, values: &BTreeMap<Id, Vec<At>>, class: Id) -> Vec<At> {
+    let count = |c: Id| graph[c].data.types.first().map(|t| t.elements());
+    let layout = |c: Id, of: Id| {
+        count(c) == count(of)
+            && graph[c].nodes.iter().any(|n| match n {
+                Node::Op { op, args } if args.len() == 1 && graph.find(args[0]) == graph.find(of) => {
+                    match graph.analysis.op(*op) {
+                        msc_ir::Op::Broadcast(b) => b.dims.is_sorted(),
+                        msc_ir::Op::Reshape(_) => true,
+                        _ => false,
+                    }
+                }
+                _ => false,
+            })
+    };
+    let same = |c: &Id| layout(*c, class) || layout(class, *c);
+    let mut out: Vec<At> = values.iter().filter(|(c, _)| same(c)).flat_map(|(_, v)| v.clone()).collect();
+    out.sort();
+    out
+}
+
+/// A seed that depends on the rule and the cut's types alone (FNV-1a).
+fn seed(rule: &str, inputs: &[CutValue]) -> u64 {
+    let text = inputs.iter().fold(rule.to_string(), |s, v| format!("{s};{}:{}", v.name, v.ty));
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
+}

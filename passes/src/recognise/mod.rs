@@ -1,0 +1,63 @@
+//! recognise: finds the named operations of a program.
+//!
+//! Before: a simplified module. After: the same module in which named operations ([`msc_ir::ops::fused`]) stand
+//! wherever they were found, each with its definition; every other op is as it was. Nothing is decided by cost.
+//!
+//! One e-graph per template holds all its segments, so that a backward segment sees what its forward segment
+//! saved as the terms that it is; the rest of the program is a region of its own.
+
+pub mod check;
+pub mod define;
+pub mod engine;
+pub mod extract;
+mod replay;
+mod report;
+pub mod rules;
+
+pub use replay::replay;
+pub use report::{Fusions, RegionReport, Report, describe};
+
+use crate::error::Result;
+use engine::region::{PartSpec, Region, Source};
+use engine::{Limits, run};
+use msc_ir::{GraphId, Module};
+
+/// Recognises the named operations of one graph; its signature stays. Calls in it are opaque.
+///
+/// # Errors
+/// [`crate::PassError::Broken`] on a bug of the engine or a rule; the module is then as it was.
+pub fn recognise_graph(module: &mut Module, graph: GraphId) -> Result<Report> {
+    let mut report = Report::default();
+    graph_region(module, graph, &mut report)?;
+    Ok(report)
+}
+
+fn graph_region(module: &mut Module, graph: GraphId, report: &mut Report) -> Result<()> {
+    let params = vec![Source::Outside; module.graph(graph).params().len()];
+    let spec = PartSpec { graph, params };
+    let (mut egraph, region) = Region::build(std::mem::take(module), &[spec]);
+    let keep = vec![vec![true; region.parts[0].graph.results().len()]];
+    let outcome = rewrite(&mut egraph, &region, &keep, true);
+    *module = std::mem::take(&mut egraph.analysis.module);
+    let (run, mut extraction) = outcome?;
+    if let Some(part) = extraction.parts.pop()
+        && !run.reasons.is_empty()
+    {
+        module.set_graph(graph, part.graph);
+    }
+    report.add(RegionReport::new(&region, &run, 1, &extraction.used));
+    Ok(())
+}
+
+fn rewrite(
+    egraph: &mut engine::term::Graph,
+    region: &Region,
+    keep: &extract::Keep,
+    keep_params: bool,
+) -> Result<(engine::Run, extract::Extraction)> {
+    let (normal, mut named) = (rules::normal_form(), rules::normal_form());
+    named.extend(rules::named());
+    let run = run(egraph, region, &[&normal, &named], Limits::default())?;
+    let extraction = extract::extract(egraph, region, &run, keep, keep_params)?;
+    Ok((run, extraction))
+}

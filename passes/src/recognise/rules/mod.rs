@@ -1,0 +1,36 @@
+//! The rules of recognition, one family a file. `docs/add-a-rule.md` says how to add one.
+
+pub mod layout;
+pub mod normal_form;
+pub mod rms_norm;
+
+use super::engine::{Applied, Builder, Match, Rule, WhyNot};
+use egg::Id;
+
+/// Rules that bring spelling to a common form; each is about one op and its operands.
+pub fn normal_form() -> Vec<Rule> {
+    let mut all = normal_form::rules();
+    all.extend(layout::rules());
+    all
+}
+
+/// Rules that introduce named operations.
+pub fn named() -> Vec<Rule> {
+    rms_norm::rules()
+}
+
+/// The root is `new`.
+pub(crate) fn root_is(b: &Builder<'_>, m: &Match, new: Id) -> Result<Applied, WhyNot> {
+    Ok(Applied { unions: vec![(b.var(m, "root")?, new)], op: None })
+}
+
+/// The root is the variable `?x`.
+pub(crate) fn root_is_x(b: &mut Builder<'_>, m: &Match) -> Result<Applied, WhyNot> {
+    let x = b.var(m, "x")?;
+    root_is(b, m, x)
+}
+
+/// A precondition that failed.
+pub(crate) fn refuse(why: impl Into<String>) -> WhyNot {
+    WhyNot::Precondition(why.into())
+}
