@@ -10,7 +10,7 @@ use msc_codegen::tile::DeviceSpec;
 use msc_ir::program::{Program, check};
 use msc_ir::{Module, text};
 use msc_passes::cost::DeviceModel;
-use msc_passes::{fuse, memory, partition, schedule, simplify, template};
+use msc_passes::{fuse, memory, partition, recognise, schedule, simplify, template};
 use msc_runtime::check::Compute;
 use msc_runtime::plan::{Meta, PlanSource};
 use std::path::Path;
@@ -74,14 +74,22 @@ pub fn compile(source: &Path, options: &Options, emit: Option<Stage>) -> Result<
         return Ok(out);
     }
 
+    if options.recognise {
+        let found = timer.run(Stage::Recognise, || {
+            let g = m.entry().map(|e| e.graph)?;
+            recognise::recognise_graph(&mut m, g)
+        })?;
+        (r.egraph, r.fusions) = report::recognised(&found);
+        verified(&m)?;
+    }
+    if let Some(out) = stop(Stage::Recognise, &m) {
+        return Ok(out);
+    }
+
     let templates = timer.run(Stage::Template, || template::template(&mut m))?;
     r.templates = report::templates(&m, &templates);
     verified(&m)?;
     if let Some(out) = stop(Stage::Template, &m) {
-        return Ok(out);
-    }
-
-    if let Some(out) = stop(Stage::Recognise, &m) {
         return Ok(out);
     }
 

@@ -279,3 +279,19 @@ pub fn templates(module: &msc_ir::Module, t: &msc_passes::template::Templates) -
         .collect();
     TemplatesReport { count: list.len(), list, notes: t.notes.clone() }
 }
+
+/// E-graphs and named operations, for the report.
+pub fn recognised(found: &msc_passes::recognise::Report) -> (EgraphReport, Vec<FusionReport>) {
+    let egraph = EgraphReport {
+        runs: found.regions.len(),
+        nodes: found.regions.iter().map(|r| r.nodes).sum(),
+        classes: found.regions.iter().map(|r| r.classes).sum(),
+        stopped: found.regions.iter().map(|r| format!("{:?}", r.stop)).collect(),
+    };
+    let fusions = found
+        .fusions
+        .iter()
+        .map(|(kind, f)| FusionReport { kind: kind.clone(), sites: f.sites, executed: f.executed })
+        .collect();
+    (egraph, fusions)
+}

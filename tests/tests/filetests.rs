@@ -19,7 +19,7 @@ use msc_ir::module::{Mesh, MeshAxis};
 use msc_ir::{Module, Tensor, text};
 use msc_passes::cost::DeviceModel;
 use msc_passes::template::Templates;
-use msc_passes::{fuse, partition, simplify, template};
+use msc_passes::{fuse, partition, recognise, simplify, template};
 use msc_tests::{max_relative, run_split};
 use std::path::{Path, PathBuf};
 
@@ -49,6 +49,10 @@ fn apply(pass: &str, m: &mut Module, templates: &mut Templates) {
     match words.next().unwrap_or_default() {
         "simplify" => drop(simplify::simplify(m).expect("simplify")),
         "template" => *templates = template::template(m).expect("template"),
+        "recognise" => {
+            let entry = m.entry().expect("an entry").graph;
+            drop(recognise::recognise_graph(m, entry).expect("recognise"));
+        }
         "partition" => {
             let axes = words.map(|w| {
                 let (name, size) = w.split_once('=').expect("axis=size");
@@ -124,7 +128,7 @@ fn files(dir: &Path, out: &mut Vec<PathBuf>) {
 fn all_filetests() {
     let mut all = Vec::new();
     files(&PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("filetests"), &mut all);
-    assert!(all.len() >= 2, "filetests are missing");
+    assert!(all.len() >= 5, "filetests are missing");
     let failed: Vec<String> = all
         .iter()
         .filter(|p| std::panic::catch_unwind(|| filetest(p)).is_err())
