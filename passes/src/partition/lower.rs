@@ -11,6 +11,7 @@ use msc_ir::module::AxisId;
 use msc_ir::ops::binary::BinaryKind;
 use msc_ir::ops::collective::{Axes, Collective};
 use msc_ir::ops::constant::ConstantOp;
+use msc_ir::ops::while_loop::trip_count;
 use msc_ir::{DType, Graph, GraphId, LocId, Module, Monoid, Op, Operation, TensorType};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
@@ -59,8 +60,8 @@ pub fn lower(
             executed,
             ps: 0,
         };
-        // The outside sees whole results; a caller may combine several partial ones at once.
-        let left = l.run(&mut out, id == problem.entry)?;
+        // The outside and the carries of a loop are whole; a caller may combine several partial results at once.
+        let left = l.run(&mut out, !called_only(module, id))?;
         let Lowering { graph, collectives: mut made, ps, .. } = l;
         partial_results.insert(id, left);
         predicted = predicted.saturating_add(ps.saturating_mul(executed as u64));
@@ -80,16 +81,24 @@ pub fn lower(
     Ok(Lowered { module: out, collectives, predicted_ps: predicted })
 }
 
-/// How often one run of the entry runs each graph it calls.
+/// Whether a graph is run by calls only: not as an entry, and not as part of a loop or branch.
+fn called_only(module: &Module, graph: GraphId) -> bool {
+    let run_by_op =
+        |g: &Graph| g.ops().any(|(_, o)| !matches!(o.op, Op::Call(_)) && o.op.callees().contains(&graph));
+    !module.entries.iter().any(|e| e.graph == graph) && !module.graphs().any(|(_, g)| run_by_op(g))
+}
+
+/// How often one run of the entry runs each graph it calls. Loops count by their trips where these are known.
 fn executions(module: &Module, entry: GraphId) -> BTreeMap<GraphId, usize> {
     let mut runs = BTreeMap::from([(entry, 1usize)]);
     let mut order = msc_ir::ops::call::reachable(module);
     order.reverse();
     for g in order {
         let Some(&mine) = runs.get(&g) else { continue };
-        for (_, o) in module.graph(g).ops() {
-            if let Op::Call(c) = &o.op {
-                *runs.entry(c.graph).or_insert(0) += mine;
+        for (id, o) in module.graph(g).ops() {
+            let trips = trip_count(module, module.graph(g), id).unwrap_or(1) as usize;
+            for callee in o.op.callees() {
+                *runs.entry(callee).or_insert(0) += mine.saturating_mul(trips);
             }
         }
     }
@@ -134,7 +143,7 @@ struct Lowering<'a> {
 }
 
 impl Lowering<'_> {
-    fn run(&mut self, module: &mut Module, is_entry: bool) -> Result<Vec<Option<Partial>>> {
+    fn run(&mut self, module: &mut Module, all_whole: bool) -> Result<Vec<Option<Partial>>> {
         for &p in self.source.params() {
             let t = self.local_type(p, module);
             let value = self.graph.add_param(t);
@@ -150,7 +159,7 @@ impl Lowering<'_> {
         let (mut results, mut left) = (Vec::new(), Vec::new());
         for &r in self.source.results() {
             let local = self.local(r)?;
-            if is_entry || local.partial.is_none() {
+            if all_whole || local.partial.is_none() {
                 results.push(self.whole(module, r, None)?);
                 left.push(None);
             } else {

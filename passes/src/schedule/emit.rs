@@ -3,14 +3,19 @@
 use super::{Argument, Kernels};
 use crate::error::{PassError, Result};
 use msc_ir::constant::ConstId;
-use msc_ir::graph::{OpData, ValueId};
+use msc_ir::graph::{OpData, OpId, ValueId};
 use msc_ir::ops::fused::Fused;
+use msc_ir::ops::while_loop::trip_count;
 use msc_ir::program::{
     Action, Buffer, BufferId, Communicator, CommunicatorId, Instruction, InstructionId, Placement, Program,
     RankClass, StreamId, StreamKind,
 };
 use msc_ir::{Graph, GraphId, LocId, Module, Op, Operation, TensorType};
 use std::collections::BTreeMap;
+
+/// Ops that one loop may become. A step of 128 layers of 1,000 ops each is far below it, and a plan beyond it would
+/// take gigabytes.
+const MAX_UNROLLED: u64 = 1 << 21;
 
 const COMPUTE: StreamId = StreamId(0);
 const COMMUNICATION: StreamId = StreamId(1);
@@ -112,7 +117,7 @@ impl<'a> Emitter<'a> {
             pass: "schedule",
             message: format!("@{}: value {} has no buffer", g.name, v.0),
         };
-        for (_, data) in g.ops() {
+        for (op, data) in g.ops() {
             let reads: Vec<BufferId> = data
                 .operands
                 .iter()
@@ -121,6 +126,17 @@ impl<'a> Emitter<'a> {
             let writes = match &data.op {
                 Op::Call(c) => self.graph(c.graph, &reads)?,
                 Op::Constant(c) => vec![self.constant(c.id)],
+                Op::While(w) if self.needs_instructions(w.body) => self.unroll(g, op, w.body, reads)?,
+                other if other.callees().iter().any(|&c| self.communicates(c)) => {
+                    return Err(PassError::Layout {
+                        message: format!(
+                            "{} at {} holds a collective that not every rank may reach",
+                            other.name(),
+                            self.module.locations.describe(data.loc)
+                        ),
+                        help: "choose a layout that does not split what it works on".into(),
+                    });
+                }
                 _ => self.op(g, data, &reads)?,
             };
             for (&r, b) in data.results.iter().zip(writes) {
@@ -128,6 +144,59 @@ impl<'a> Emitter<'a> {
             }
         }
         g.results().iter().map(|&v| at[v.0 as usize].ok_or_else(|| lost(v))).collect()
+    }
+
+    /// Whether a graph holds a collective, itself or in what it runs.
+    fn communicates(&self, id: GraphId) -> bool {
+        self.module.graph(id).ops().any(|(_, o)| {
+            matches!(&o.op, Op::Collective(c) if !c.axes().is_empty())
+                || o.op.callees().iter().any(|&c| self.communicates(c))
+        })
+    }
+
+    /// Whether a loop's body holds what the interpreter cannot do: collectives, and kernels.
+    fn needs_instructions(&self, id: GraphId) -> bool {
+        self.module.graph(id).ops().any(|(_, o)| match &o.op {
+            Op::Collective(c) => !c.axes().is_empty(),
+            Op::Fused(f) => self.kernels.contains_key(&f.definition),
+            op => op.callees().iter().any(|&c| self.needs_instructions(c)),
+        })
+    }
+
+    /// A loop of known length as the instructions of its trips.
+    fn unroll(
+        &mut self,
+        g: &Graph,
+        op: OpId,
+        body: GraphId,
+        carries: Vec<BufferId>,
+    ) -> Result<Vec<BufferId>> {
+        let place = || self.module.locations.describe(g.op(op).loc);
+        let Some(trips) = trip_count(self.module, g, op) else {
+            if self.communicates(body) {
+                return Err(PassError::Layout {
+                    message: format!(
+                        "the loop at {} communicates, and its number of trips is not known",
+                        place()
+                    ),
+                    help: "let the loop count from a constant to a constant".into(),
+                });
+            }
+            let data = g.op(op);
+            return self.op(g, data, &carries);
+        };
+        let ops = self.module.graph(body).order().len() as u64;
+        if trips.saturating_mul(ops.max(1)) > MAX_UNROLLED {
+            return Err(PassError::TooLarge {
+                message: format!("the loop at {} makes {trips} trips of {ops} ops", place()),
+                help: format!("at most {MAX_UNROLLED} ops are expanded; export fewer trips a step"),
+            });
+        }
+        let mut carries = carries;
+        for _ in 0..trips {
+            carries = self.graph(body, &carries)?;
+        }
+        Ok(carries)
     }
 
     fn constant(&mut self, id: ConstId) -> BufferId {

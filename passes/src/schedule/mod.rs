@@ -1,7 +1,8 @@
 //! Schedule: from graphs at local shapes to one instruction list per rank class.
 //!
 //! Before: a partitioned, fused module. After: a [`Program`] whose instructions compute the default entry. Calls
-//! are expanded, so every instance of a layer has its own instructions; each op became an interpreted
+//! are expanded, so every instance of a layer has its own instructions, and so are loops of known length that communicate or run
+//! kernels; each op became an interpreted
 //! instruction, kernels, or a collective; collectives are on a stream of their own, and a stream waits for
 //! another one exactly where it reads (or overwrites) what the other works on. Buffers are not placed yet: all
 //! are at offset 0 until [`crate::memory`] has run.
