@@ -135,14 +135,17 @@ pub fn run(options: &RunOptions, out: &mut dyn Write) -> Result<()> {
     Ok(())
 }
 
-/// The results worth a line each step: scalar floats that are no state.
+/// The results worth showing each step: the last few scalar floats that are no state. Exporters put losses last;
+/// per-parameter step counters come before them.
 fn losses(entry: &msc_ir::Entry, results: &[(&str, TensorType)]) -> Vec<usize> {
+    const SHOWN: usize = 4;
     let state: Vec<u32> = entry.params.iter().filter_map(|p| p.alias).collect();
-    (0..results.len())
+    let all: Vec<usize> = (0..results.len())
         .filter(|&i| {
             results[i].1.rank() == 0 && results[i].1.dtype.is_float() && !state.contains(&(i as u32))
         })
-        .collect()
+        .collect();
+    all[all.len().saturating_sub(SHOWN)..].to_vec()
 }
 
 fn reference_losses(path: &PathBuf) -> Result<Vec<Vec<f64>>> {

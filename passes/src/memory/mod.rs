@@ -10,6 +10,7 @@
 //! every stream has passed are forgotten.
 
 use msc_ir::program::{ALIGNMENT, Action, BufferId, Placement, Program};
+use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What the planner found.
@@ -25,12 +26,13 @@ pub struct Report {
     pub peak_live_bytes: u64,
 }
 
+/// Per stream, one more than the position of the last access of a buffer; 0 where the stream never touches it.
+type LastAccess = SmallVec<[usize; 3]>;
+
 /// A buffer that is placed and may still be needed.
 struct Placed {
-    buffer: BufferId,
     range: (u64, u64),
-    /// Positions of its accesses.
-    accesses: Vec<usize>,
+    last: LastAccess,
 }
 
 fn aligned(bytes: u64) -> u64 {
@@ -40,10 +42,13 @@ fn aligned(bytes: u64) -> u64 {
 /// Places all buffers of a program.
 pub fn plan(p: &mut Program) -> Report {
     let persistent: BTreeSet<BufferId> = p.inputs.iter().chain(&p.outputs).copied().collect();
-    let mut accesses: BTreeMap<BufferId, Vec<usize>> = BTreeMap::new();
+    let streams = p.streams.len();
+    let mut first: Vec<Option<usize>> = vec![None; p.buffers.len()];
+    let mut last: Vec<LastAccess> = vec![SmallVec::from_elem(0, streams); p.buffers.len()];
     for (at, i) in p.instructions.iter().enumerate() {
         for &b in i.reads.iter().chain(&i.writes) {
-            accesses.entry(b).or_default().push(at);
+            first[b.0 as usize].get_or_insert(at);
+            last[b.0 as usize][i.stream.0 as usize] = at + 1;
         }
     }
     let mut report = Report::default();
@@ -58,37 +63,32 @@ pub fn plan(p: &mut Program) -> Report {
     report.persistent_bytes = next;
     let base = next;
     let mut top = base;
+    // Sorted by offset.
     let mut live: Vec<Placed> = Vec::new();
-    let mut clock = Clock::new(p.streams.len());
+    let mut clock = Clock::new(streams);
     let mut alive = 0u64;
     let mut ends: BTreeMap<usize, u64> = BTreeMap::new();
     for at in 0..p.instructions.len() {
         clock.start(p, at);
-        let writes = p.instructions[at].writes.clone();
-        for b in writes {
-            let fresh = accesses.get(&b).and_then(|a| a.first()) == Some(&at);
-            if persistent.contains(&b)
-                || !fresh
-                || matches!(p.buffers[b.0 as usize].placement, Placement::Constant(_))
-            {
+        for n in 0..p.instructions[at].writes.len() {
+            let b = p.instructions[at].writes[n];
+            let placed = persistent.contains(&b) || first[b.0 as usize] != Some(at);
+            if placed || matches!(p.buffers[b.0 as usize].placement, Placement::Constant(_)) {
                 continue;
             }
             let size = aligned(p.buffers[b.0 as usize].ty.bytes() as u64);
             let stream = p.instructions[at].stream.0 as usize;
-            live.retain(|x| !clock.passed_by_all(p, &x.accesses));
-            let mut blocked: Vec<(u64, u64)> = live
-                .iter()
-                .filter(|x| !clock.passed_by(p, stream, &x.accesses) && x.buffer != b)
-                .map(|x| x.range)
-                .collect();
-            blocked.sort_unstable();
-            let offset = lowest_gap(base, size, &blocked);
+            live.retain(|x| !clock.passed_by_all(&x.last));
+            let blocked = live.iter().filter(|x| !clock.passed_by(stream, &x.last)).map(|x| x.range);
+            let offset = lowest_gap(base, size, blocked);
             top = top.max(offset + size);
             p.buffers[b.0 as usize].placement = Placement::Arena(offset);
             report.transient_bytes += size;
             alive += size;
-            *ends.entry(accesses[&b].last().copied().unwrap_or(at)).or_default() += size;
-            live.push(Placed { buffer: b, range: (offset, offset + size), accesses: accesses[&b].clone() });
+            let end = last[b.0 as usize].iter().max().map_or(at, |e| e.saturating_sub(1));
+            *ends.entry(end).or_default() += size;
+            let place = live.partition_point(|x| x.range.0 < offset);
+            live.insert(place, Placed { range: (offset, offset + size), last: last[b.0 as usize].clone() });
         }
         report.peak_live_bytes = report.peak_live_bytes.max(alive);
         alive -= ends.remove(&at).unwrap_or(0);
@@ -99,9 +99,10 @@ pub fn plan(p: &mut Program) -> Report {
     report
 }
 
-fn lowest_gap(base: u64, size: u64, blocked: &[(u64, u64)]) -> u64 {
+/// The lowest place for `size` bytes from `base` on that meets none of the ranges, which come by their start.
+fn lowest_gap(base: u64, size: u64, blocked: impl Iterator<Item = (u64, u64)>) -> u64 {
     let mut at = base;
-    for &(start, end) in blocked {
+    for (start, end) in blocked {
         if start >= at + size {
             break;
         }
@@ -135,12 +136,12 @@ impl Clock {
         self.done.push(self.now[s].clone());
     }
 
-    /// Whether everything in `accesses` is complete for stream `s` now.
-    fn passed_by(&self, p: &Program, s: usize, accesses: &[usize]) -> bool {
-        accesses.iter().all(|&i| self.now[s][p.instructions[i].stream.0 as usize] > i)
+    /// Whether all accesses are complete for stream `s` now.
+    fn passed_by(&self, s: usize, last: &[usize]) -> bool {
+        self.now[s].iter().zip(last).all(|(now, last)| now >= last)
     }
 
-    fn passed_by_all(&self, p: &Program, accesses: &[usize]) -> bool {
-        (0..self.now.len()).all(|s| self.passed_by(p, s, accesses))
+    fn passed_by_all(&self, last: &[usize]) -> bool {
+        (0..self.now.len()).all(|s| self.passed_by(s, last))
     }
 }

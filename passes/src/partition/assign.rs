@@ -100,8 +100,15 @@ impl Problem {
         self.state(g).map(|v| self.local(0, g, v, a, &module.mesh).bytes() as u64).sum()
     }
 
+    /// Donated parameters; where the file donates nothing, every float parameter that is no scalar.
     fn state<'a>(&'a self, g: &'a Graph) -> impl Iterator<Item = ValueId> + 'a {
-        self.info.params.iter().zip(g.params()).filter(|(p, _)| p.alias.is_some()).map(|(_, &v)| v)
+        let donates = self.info.params.iter().any(|p| p.alias.is_some());
+        let counts = move |v: ValueId, donated: bool| match donates {
+            true => donated,
+            false => g.ty(v).rank() > 0 && g.ty(v).dtype.is_float(),
+        };
+        let params = self.info.params.iter().zip(g.params());
+        params.filter(move |(p, v)| counts(**v, p.alias.is_some())).map(|(_, &v)| v)
     }
 
     /// Which parameters a layout splits, in words.
