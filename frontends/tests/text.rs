@@ -172,6 +172,35 @@ fn donated_state_and_names() {
 }
 
 #[test]
+fn aliases_that_the_module_lists() {
+    let i = import(
+        r#"module attributes {mhlo.input_output_alias = [{alias = {kind = "may_alias", parameter_index = array<i64>, parameter_number = 1 : i64}, output_index = array<i64: 0>}]} {
+          func.func public @main(%arg0: tensor<2xf32>, %arg1: tensor<2xf32>) -> (tensor<2xf32>, tensor<2xf32>) {
+            return %arg0, %arg1 : tensor<2xf32>, tensor<2xf32>
+          }
+        }"#,
+    );
+    let aliases: Vec<_> = i.module.entry().unwrap().params.iter().map(|p| p.alias).collect();
+    assert_eq!(aliases, [None, Some(0)]);
+}
+
+#[test]
+fn known_custom_calls() {
+    let i = import(
+        r#"func.func public @main(%x: tensor<2x4xf32>) -> (tensor<2x2xf32>, tensor<2x2xi32>) {
+          %0 = stablehlo.custom_call @Sharding(%x) {mhlo.sharding = "{replicated}"} : (tensor<2x4xf32>) -> tensor<2x4xf32>
+          %1 = stablehlo.custom_call @annotate_device_placement(%0) {has_side_effect = true} : (tensor<2x4xf32>) -> tensor<2x4xf32>
+          %2 = stablehlo.custom_call @mhlo.erf(%1) {mhlo.attributes = {}, mhlo.version = 1 : i64} : (tensor<2x4xf32>) -> tensor<2x4xf32>
+          %3:2 = stablehlo.custom_call @mhlo.topk(%2) {mhlo.attributes = {k = 2 : i64, largest = true}} : (tensor<2x4xf32>) -> (tensor<2x2xf32>, tensor<2x2xi32>)
+          return %3#0, %3#1 : tensor<2x2xf32>, tensor<2x2xi32>
+        }"#,
+    );
+    let g = i.module.graph(i.module.entry().unwrap().graph);
+    let names: Vec<&str> = g.ops().map(|(_, o)| msc_ir::Operation::name(&o.op)).collect();
+    assert_eq!(names, ["erf", "iota", "sort", "slice", "slice"]);
+}
+
+#[test]
 fn shardings_are_kept() {
     let i = import(
         r#"module attributes {mhlo.num_partitions = 8 : i32} {

@@ -130,4 +130,4 @@ impl<'r, 'a> Importer<'r, 'a> {
 }
 
 /// One named attribute.
-type Field<'a> = (std::borrow::Cow<'a, str>, Attr<'a>);
+pub(super) type Field<'a> = (std::borrow::Cow<'a, str>, Attr<'a>);

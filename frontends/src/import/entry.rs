@@ -3,7 +3,7 @@
 use super::{Importer, MeshDecl, ShardingHint, Site};
 use crate::error::{Code, Result};
 use crate::raw::{Attr, Attrs, RawOp, attr};
-use msc_ir::{Entry, ParamInfo, ResultInfo};
+use msc_ir::{Entry, ParamInfo, ResultInfo, TensorType};
 use std::collections::BTreeSet;
 
 impl<'r, 'a> Importer<'r, 'a> {
@@ -57,6 +57,7 @@ impl<'r, 'a> Importer<'r, 'a> {
                 Some(_) => return Err(self.bad_attr(op, "tf.aliasing_output", "should be an integer")),
             }
         }
+        self.module_aliases(&params, &results, &mut alias, &mut taken);
         // A donor without a given result takes the first free result of its type, as JAX pairs them.
         for (i, slot) in alias.iter_mut().enumerate() {
             let donor = matches!(attr(of("arg_attrs", i), "jax.buffer_donor"), Some(Attr::Bool(true)));
@@ -95,6 +96,29 @@ impl<'r, 'a> Importer<'r, 'a> {
         self.module.entries.push(Entry { name: name.to_string(), graph, params: infos, results });
         self.annotations.shardings.sort_by_key(|(site, _)| *site);
         Ok(())
+    }
+
+    /// Donations that the module itself lists (XLA's form, `mhlo.input_output_alias`), where the types fit.
+    fn module_aliases(
+        &mut self,
+        params: &[TensorType],
+        results: &[TensorType],
+        alias: &mut [Option<u32>],
+        taken: &mut BTreeSet<usize>,
+    ) {
+        let Some(Attr::Array(entries)) = attr(&self.raw.attrs, "mhlo.input_output_alias") else { return };
+        for entry in entries {
+            let Attr::Dict(entry) = entry else { continue };
+            let Some(Attr::Dict(of)) = attr(entry, "alias") else { continue };
+            let Some(Attr::Int(p, _)) = attr(of, "parameter_number") else { continue };
+            let output = attr(entry, "output_index").and_then(|a| self.int_values(a));
+            // A result that is no tuple has the empty index.
+            let r = output.map(|v| v.first().copied().unwrap_or(0));
+            let (Ok(p), Some(Ok(r))) = (usize::try_from(*p), r.map(usize::try_from)) else { continue };
+            if alias.get(p) == Some(&None) && params.get(p) == results.get(r) && taken.insert(r) {
+                alias[p] = Some(r as u32);
+            }
+        }
     }
 
     /// Keeps what attributes say about a sharding.

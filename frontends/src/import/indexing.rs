@@ -1,29 +1,35 @@
 //! Gather and scatter.
 
+use super::attrs::Field;
 use super::reducers::{Combine, recognise};
 use super::{Importer, Results};
 use crate::error::{Code, Result};
 use crate::raw::RawOp;
-use msc_ir::LocId;
 use msc_ir::ops::gather::Gather;
 use msc_ir::ops::scatter::Scatter;
 use msc_ir::ops::scatter_by::ScatterBy;
+use msc_ir::{LocId, Shape};
 
 impl<'r, 'a> Importer<'r, 'a> {
     /// `gather`.
     pub(super) fn gather(&mut self, op: &RawOp<'a>, loc: LocId) -> Result<Results> {
         let operands = self.operands_n::<2>(op)?;
         let f = self.fields(op, "dimension_numbers")?;
-        let what = Gather {
+        let what = Gather { slice_sizes: self.dims(op, "slice_sizes")?, ..self.gather_numbers(op, f)? };
+        self.emit(op, what, &operands, loc)
+    }
+
+    /// A gather's dimension numbers, without slice sizes.
+    pub(super) fn gather_numbers(&mut self, op: &RawOp<'a>, f: &[Field<'a>]) -> Result<Gather> {
+        Ok(Gather {
             offset_dims: self.field_dims(op, f, "offset_dims")?,
             collapsed_slice_dims: self.field_dims(op, f, "collapsed_slice_dims")?,
             operand_batching_dims: self.field_dims(op, f, "operand_batching_dims")?,
             start_indices_batching_dims: self.field_dims(op, f, "start_indices_batching_dims")?,
             start_index_map: self.field_dims(op, f, "start_index_map")?,
             index_vector_dim: self.field_index(op, f, "index_vector_dim")?,
-            slice_sizes: self.dims(op, "slice_sizes")?,
-        };
-        self.emit(op, what, &operands, loc)
+            slice_sizes: Shape::new(),
+        })
     }
 
     /// `scatter`; one of several inputs that are combined independently becomes one per input.

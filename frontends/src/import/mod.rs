@@ -6,19 +6,25 @@
 
 mod annotations;
 mod attrs;
+mod broadcast;
 mod calls;
 mod chlo;
 mod control;
 mod dense;
+mod dynamic;
 mod elementwise;
 mod entry;
+mod erf_inv;
+mod expand;
 mod indexing;
 mod linalg;
 mod literal;
 mod locs;
+mod neural;
 mod ops;
 mod parallel;
 mod program;
+mod ragged;
 mod reducers;
 mod shape_ops;
 mod sorting;

@@ -28,6 +28,11 @@ impl<'r, 'a> Importer<'r, 'a> {
             }
             self.bind(v, result);
         }
+        // What an exporter's own propagation found out.
+        if let Some(Attr::Shardings(list)) = op.attr("sdy.sharding") {
+            let hints = results.iter().zip(list).map(|(&r, s)| (r, ShardingHint::Sdy(s.clone())));
+            self.constraints.extend(hints);
+        }
         Ok(())
     }
 
@@ -37,7 +42,15 @@ impl<'r, 'a> Importer<'r, 'a> {
             "stablehlo" => self.stablehlo(op, name, loc),
             "chlo" => self.chlo(op, name, loc),
             "func" if name == "call" => self.call(op, "callee", loc),
-            "sdy" if name == "sharding_constraint" => {
+            "sdy" => self.sdy(op, name),
+            _ => Err(self.unknown(op)),
+        }
+    }
+
+    /// An op of the Shardy dialect: what it says is kept as an annotation.
+    fn sdy(&mut self, op: &RawOp<'a>, name: &str) -> Result<Results> {
+        match name {
+            "sharding_constraint" | "reshard" => {
                 let [x] = self.operands_n(op)?;
                 let Some(Attr::Sharding(s)) = op.attr("sharding") else {
                     return Err(self.bad_attr(op, "sharding", "is missing or not a sharding"));
@@ -45,6 +58,14 @@ impl<'r, 'a> Importer<'r, 'a> {
                 self.constraints.push((x, ShardingHint::Sdy((**s).clone())));
                 Ok(smallvec![x])
             }
+            "propagation_barrier" => {
+                let [x] = self.operands_n(op)?;
+                Ok(smallvec![x])
+            }
+            "sharding_group" => Ok(Results::new()),
+            "manual_computation" => Err(self
+                .error(op, Code::UnsupportedForm, "sdy.manual_computation holds code for single devices")
+                .help("msc splits programs itself: export without shard_map, with sharding constraints if you like")),
             _ => Err(self.unknown(op)),
         }
     }
@@ -101,6 +122,19 @@ impl<'r, 'a> Importer<'r, 'a> {
             "select_and_scatter" => self.select_and_scatter(op, loc),
             "map" => self.map(op, loc),
             "sort" => self.sort(op, loc),
+            "convolution" => self.convolution(op, loc),
+            "batch_norm_training" | "batch_norm_inference" | "batch_norm_grad" => {
+                self.batch_norm(op, name, loc)
+            }
+            "rng_bit_generator" => self.random_bits(op, loc),
+            "rng" => Err(self.refuse_rng(op)),
+            "dynamic_iota"
+            | "dynamic_reshape"
+            | "dynamic_broadcast_in_dim"
+            | "real_dynamic_slice"
+            | "dynamic_pad"
+            | "dynamic_gather"
+            | "get_dimension_size" => self.dynamic_op(op, name, loc),
             "all_reduce"
             | "all_gather"
             | "all_to_all"
