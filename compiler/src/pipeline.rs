@@ -74,22 +74,19 @@ pub fn compile(source: &Path, options: &Options, emit: Option<Stage>) -> Result<
         return Ok(out);
     }
 
+    let mut templates = timer.run(Stage::Template, || template::template(&mut m))?;
+    r.templates = report::templates(&m, &templates);
+    verified(&m)?;
+    if let Some(out) = stop(Stage::Template, &m) {
+        return Ok(out);
+    }
+
     if options.recognise {
-        let found = timer.run(Stage::Recognise, || {
-            let g = m.entry().map(|e| e.graph)?;
-            recognise::recognise_graph(&mut m, g)
-        })?;
+        let found = timer.run(Stage::Recognise, || recognise::recognise(&mut m, &mut templates))?;
         (r.egraph, r.fusions) = report::recognised(&found);
         verified(&m)?;
     }
     if let Some(out) = stop(Stage::Recognise, &m) {
-        return Ok(out);
-    }
-
-    let templates = timer.run(Stage::Template, || template::template(&mut m))?;
-    r.templates = report::templates(&m, &templates);
-    verified(&m)?;
-    if let Some(out) = stop(Stage::Template, &m) {
         return Ok(out);
     }
 

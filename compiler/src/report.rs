@@ -54,7 +54,7 @@ pub struct FusionReport {
     /// Places in the program's graphs.
     pub sites: usize,
     /// Times a step executes it.
-    pub executed: usize,
+    pub executed: u64,
 }
 
 /// A generated group.

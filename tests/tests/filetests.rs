@@ -49,10 +49,7 @@ fn apply(pass: &str, m: &mut Module, templates: &mut Templates) {
     match words.next().unwrap_or_default() {
         "simplify" => drop(simplify::simplify(m).expect("simplify")),
         "template" => *templates = template::template(m).expect("template"),
-        "recognise" => {
-            let entry = m.entry().expect("an entry").graph;
-            drop(recognise::recognise_graph(m, entry).expect("recognise"));
-        }
+        "recognise" => drop(recognise::recognise(m, templates).expect("recognise")),
         "partition" => {
             let axes = words.map(|w| {
                 let (name, size) = w.split_once('=').expect("axis=size");

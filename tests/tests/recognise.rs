@@ -1,9 +1,10 @@
 //! Named operations of real training steps.
 
 use msc_ir::interp::{Mode, run};
-use msc_ir::{Module, text};
-use msc_passes::recognise::{Report, recognise_graph, replay};
+use msc_ir::{Module, Operation, text};
+use msc_passes::recognise::{Report, recognise, recognise_graph, replay};
 use msc_passes::simplify::simplify;
+use msc_passes::template::{ParamSource, Role, Templates, template};
 use msc_tests::{fixture, max_relative, step};
 
 fn sites(report: &Report) -> (usize, usize) {
@@ -31,10 +32,10 @@ fn every_norm_of_every_exporter() {
         ("qwen2_torchax_bf16master_tiny", "model.export.mlir", 5),
     ] {
         let module = msc_frontends::read_file(&fixture(name).join(file)).expect("imports").module;
-        let (after, report, before) = recognised(module);
+        let (after, report, _) = recognised(module);
         assert_eq!(sites(&report), (norms, norms), "{name} {file}");
         for r in &report.regions[0].reasons {
-            let d = replay(&before, &after, &report.regions[0], r).expect("replays");
+            let d = replay(&after, &report.regions[0], r).expect("replays");
             assert!(d < 4e-6, "{name}: {} differs by {d} in wide mode", r.rule);
         }
     }
@@ -66,5 +67,90 @@ fn the_result_is_the_same_in_every_run() {
     for _ in 0..3 {
         let print = print.clone();
         assert_eq!(std::thread::spawn(print).join().expect("runs"), first);
+    }
+}
+
+/// With templates: one e-graph for the layer, one for the rest, and the same numbers.
+#[test]
+fn once_per_template() {
+    let s = step("llama_torchax_tiny");
+    let mut after = s.module;
+    simplify(&mut after).expect("simplifies");
+    let before = after.clone();
+    let mut templates = template(&mut after).expect("finds templates");
+    let report = recognise(&mut after, &mut templates).expect("recognises");
+    msc_ir::verify::verify(&after).expect("verifies");
+    assert_eq!(report.runs(), 1 + templates.templates.len());
+    for name in ["rms_norm", "rms_norm_grad"] {
+        // Two in the layer and the one at the end; the layer is executed twice.
+        let f = report.fusions[name];
+        assert_eq!((f.sites, f.executed), (3, 5), "{name}");
+    }
+    describes(&after, &templates);
+    for region in &report.regions {
+        for r in &region.reasons {
+            let d = replay(&after, region, r).expect("replays");
+            assert!(d < 4e-6, "{} differs by {d} in wide mode", r.rule);
+        }
+    }
+    let graph = |m: &Module| m.entry().expect("an entry").graph;
+    let a = run(&before, graph(&before), &s.inputs, Mode::Wide).expect("runs");
+    let b = run(&after, graph(&after), &s.inputs, Mode::Wide).expect("runs");
+    for (i, (x, y)) in a.iter().zip(&b).enumerate() {
+        assert!(max_relative(y, x) < 1e-9, "output {i}: {:e}", max_relative(y, x));
+    }
+    // What the backward keeps of a norm is its statistic: no squares, no powers, and x itself.
+    let layer = &templates.templates[0];
+    let backward = layer.segments.iter().find(|s| s.role == Role::Backward).expect("a backward");
+    let kept = backward.params.iter().filter(|p| matches!(p, ParamSource::FromSegment { .. })).count();
+    let first = templates_of(&outlined_templates()).segments;
+    let kept_before = first
+        .iter()
+        .find(|s| s.role == Role::Backward)
+        .expect("a backward")
+        .params
+        .iter()
+        .filter(|p| matches!(p, ParamSource::FromSegment { .. }))
+        .count();
+    assert!(kept < kept_before, "{kept} values kept, {kept_before} before");
+}
+
+fn outlined_templates() -> Templates {
+    let mut module = step("llama_torchax_tiny").module;
+    simplify(&mut module).expect("simplifies");
+    template(&mut module).expect("finds templates")
+}
+
+fn templates_of(t: &Templates) -> msc_passes::template::Template {
+    t.templates[0].clone()
+}
+
+/// Templates describe the module: calls are calls of the segment's graph, and parameters come from where they say.
+fn describes(module: &Module, templates: &Templates) {
+    let entry = module.graph(module.entry().expect("an entry").graph);
+    for t in &templates.templates {
+        for (at, s) in t.segments.iter().enumerate() {
+            assert_eq!(s.params.len(), module.graph(s.graph).params().len());
+            for (i, &call) in s.calls.iter().enumerate() {
+                let data = entry.op(call);
+                assert_eq!(data.op.callees().as_slice(), [s.graph], "segment {at} instance {i}");
+                for (p, &v) in s.params.iter().zip(&data.operands) {
+                    let from = |segment: usize, result: usize, instance: usize| {
+                        let call = t.segments[segment].calls[instance];
+                        assert_eq!(entry.op(call).results[result], v, "{p:?}");
+                    };
+                    match *p {
+                        ParamSource::FromSegment { segment, result } => from(segment, result, i),
+                        ParamSource::Carry { segment, result, offset } => {
+                            let other = i as i64 + i64::from(offset);
+                            if (0..t.instances as i64).contains(&other) {
+                                from(segment, result, other as usize);
+                            }
+                        }
+                        ParamSource::Instance | ParamSource::Shared => {}
+                    }
+                }
+            }
+        }
     }
 }

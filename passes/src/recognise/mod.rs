@@ -13,14 +13,17 @@ pub mod extract;
 mod replay;
 mod report;
 pub mod rules;
+mod templates;
 
 pub use replay::replay;
 pub use report::{Fusions, RegionReport, Report, describe};
+pub use templates::recognise;
 
 use crate::error::Result;
 use engine::region::{PartSpec, Region, Source};
 use engine::{Limits, run};
-use msc_ir::{GraphId, Module};
+use msc_ir::{GraphId, Module, OpId};
+use std::collections::BTreeMap;
 
 /// Recognises the named operations of one graph; its signature stays. Calls in it are opaque.
 ///
@@ -28,11 +31,17 @@ use msc_ir::{GraphId, Module};
 /// [`crate::PassError::Broken`] on a bug of the engine or a rule; the module is then as it was.
 pub fn recognise_graph(module: &mut Module, graph: GraphId) -> Result<Report> {
     let mut report = Report::default();
-    graph_region(module, graph, &mut report)?;
+    graph_region(module, graph, 1, &mut report)?;
     Ok(report)
 }
 
-fn graph_region(module: &mut Module, graph: GraphId, report: &mut Report) -> Result<()> {
+/// One graph as a region; where each op that stays went.
+fn graph_region(
+    module: &mut Module,
+    graph: GraphId,
+    executed: u64,
+    report: &mut Report,
+) -> Result<BTreeMap<OpId, OpId>> {
     let params = vec![Source::Outside; module.graph(graph).params().len()];
     let spec = PartSpec { graph, params };
     let (mut egraph, region) = Region::build(std::mem::take(module), &[spec]);
@@ -40,13 +49,16 @@ fn graph_region(module: &mut Module, graph: GraphId, report: &mut Report) -> Res
     let outcome = rewrite(&mut egraph, &region, &keep, true);
     *module = std::mem::take(&mut egraph.analysis.module);
     let (run, mut extraction) = outcome?;
-    if let Some(part) = extraction.parts.pop()
-        && !run.reasons.is_empty()
-    {
-        module.set_graph(graph, part.graph);
-    }
-    report.add(RegionReport::new(&region, &run, 1, &extraction.used));
-    Ok(())
+    let found = RegionReport::new(&region, &run, executed, &extraction.used);
+    let moved = match extraction.parts.pop() {
+        Some(part) if !found.reasons.is_empty() => {
+            module.set_graph(graph, part.graph);
+            part.moved
+        }
+        _ => module.graph(graph).order().iter().map(|&op| (op, op)).collect(),
+    };
+    report.add(found);
+    Ok(moved)
 }
 
 fn rewrite(

@@ -20,19 +20,19 @@ const LARGE: usize = 1 << 14;
 /// Rows kept of a dimension that is cut.
 const FEW: usize = 2;
 
-/// Replays a reason on the module as it was before recognition (`recognised` is what it became, and holds the
-/// definitions of named ops): the largest difference of an output, relative to
+/// Replays a reason on the graphs as they were when its region was built (`recognised` is what the module became,
+/// and holds the definitions of named ops): the largest difference of an output, relative to
 /// its largest element (at least 1), over all seeds, in wide mode. A `real` equality shows rounded literals only,
 /// see [`super::check::tolerance`].
 ///
 /// # Errors
 /// If the slice is not closed: an output depends on something that is not an input. Then the union was wrong, or
 /// an input is a sum that the rule made and no value of the program.
-pub fn replay(original: &Module, recognised: &Module, report: &RegionReport, reason: &Reason) -> Result<f64> {
+pub fn replay(recognised: &Module, report: &RegionReport, reason: &Reason) -> Result<f64> {
     // Recognition only adds graphs and constants, so the old graphs fit in the new module.
     let mut module = recognised.clone();
-    for spec in &report.specs {
-        module.set_graph(spec.graph, original.graph(spec.graph).clone());
+    for (spec, source) in report.specs.iter().zip(&report.sources) {
+        module.set_graph(spec.graph, source.clone());
     }
     let (egraph, region) = Region::build(module, &report.specs);
     let mut module = egraph.analysis.module;

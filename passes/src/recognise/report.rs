@@ -2,18 +2,20 @@
 
 use super::engine::run::{Reason, Run, StopReason};
 use super::engine::{At, PartSpec, Region};
-use msc_ir::Operation;
+use msc_ir::{Graph, Operation};
 use std::collections::BTreeMap;
 
 /// One e-graph.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, Debug)]
 pub struct RegionReport {
     /// Names of the graphs it was built from.
     pub graphs: Vec<String>,
     /// The graphs with the sources of their parameters.
     pub specs: Vec<PartSpec>,
+    /// The graphs themselves as they were then, so that reasons can be executed again.
+    pub sources: Vec<Graph>,
     /// How often the program executes it.
-    pub executed: usize,
+    pub executed: u64,
     /// Rounds.
     pub iterations: usize,
     /// Nodes at the end.
@@ -38,11 +40,11 @@ pub struct Fusions {
     /// Places in the program text.
     pub sites: usize,
     /// Executions: a place in a template counts once per instance.
-    pub executed: usize,
+    pub executed: u64,
 }
 
 /// Recognition of a module.
-#[derive(Clone, PartialEq, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Report {
     /// One per e-graph.
     pub regions: Vec<RegionReport>,
@@ -51,7 +53,7 @@ pub struct Report {
 }
 
 impl RegionReport {
-    pub(super) fn new(region: &Region, run: &Run, executed: usize, used: &[Vec<usize>]) -> RegionReport {
+    pub(super) fn new(region: &Region, run: &Run, executed: u64, used: &[Vec<usize>]) -> RegionReport {
         let used: Vec<usize> = used.iter().flatten().copied().collect();
         let pick = |want: bool| {
             let all = run.reasons.iter().enumerate();
@@ -60,6 +62,7 @@ impl RegionReport {
         RegionReport {
             graphs: region.parts.iter().map(|p| p.graph.name.clone()).collect(),
             specs: region.parts.iter().map(|p| p.spec.clone()).collect(),
+            sources: region.parts.iter().map(|p| p.graph.clone()).collect(),
             executed,
             iterations: run.iterations,
             nodes: run.nodes,

@@ -11,6 +11,13 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 pub enum Source {
     /// From outside: a leaf.
     Outside,
+    /// It is the same value as this parameter of an earlier part.
+    Param {
+        /// Index of the part.
+        part: usize,
+        /// Index of the parameter.
+        index: usize,
+    },
     /// It is this result of an earlier part.
     Result {
         /// Index of the part.
@@ -72,6 +79,7 @@ impl Region {
             for (i, &p) in source.params().iter().enumerate() {
                 let linked = match spec.params.get(i) {
                     Some(&Source::Result { part, index }) => region.result_class(part, index),
+                    Some(&Source::Param { part, index }) => region.param_class(part, index),
                     _ => None,
                 };
                 classes[p.0 as usize] = Some(linked.unwrap_or_else(|| {
@@ -100,6 +108,11 @@ impl Region {
         }
         graph.rebuild();
         (graph, region)
+    }
+
+    fn param_class(&self, part: usize, index: usize) -> Option<Id> {
+        let p = self.parts.get(part)?;
+        p.classes[p.graph.params().get(index)?.0 as usize]
     }
 
     fn result_class(&self, part: usize, index: usize) -> Option<Id> {
@@ -154,6 +167,10 @@ impl Region {
                 Some(&Source::Result { part, index }) => {
                     let results = self.parts[part].graph.results();
                     results.get(index).map(|&v| self.at(part, v)).into_iter().collect()
+                }
+                Some(&Source::Param { part, index }) => {
+                    let params = self.parts[part].graph.params();
+                    params.get(index).map(|&v| self.at(part, v)).into_iter().collect()
                 }
                 _ => SmallVec::new(),
             },

@@ -11,7 +11,7 @@ use super::engine::run::Run;
 use super::engine::term::Graph;
 use crate::error::{PassError, Result};
 use egg::Id;
-use msc_ir::{LocId, Operation, TensorType, ValueId};
+use msc_ir::{LocId, Op, OpId, Operation, TensorType, ValueId};
 use select::{Choice, Key, Selection, Selector, Thing};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
@@ -55,6 +55,8 @@ pub struct Extracted {
     pub params: Vec<Param>,
     /// One per result.
     pub results: Vec<Outcome>,
+    /// For each op of the old graph that stays, which it is now.
+    pub moved: BTreeMap<OpId, OpId>,
 }
 
 /// The outcome for a region.
@@ -91,6 +93,11 @@ pub fn extract(
                 if k && let Some(&v) = region.parts[part].graph.results().get(i) {
                     selector.need(part, v);
                 }
+            }
+            // Calls are the template's, which describes each of them.
+            let graph = &region.parts[part].graph;
+            for (_, data) in graph.ops().filter(|(_, d)| matches!(d.op, Op::Call(_))) {
+                data.results.iter().for_each(|&r| selector.need(part, r));
             }
         }
         let selection = selector.finish()?;
@@ -159,7 +166,7 @@ enum Unit {
     /// A value that a named op gives through a layout op.
     Layout(ValueId),
     /// An op of the program.
-    Op(msc_ir::OpId),
+    Op(OpId),
 }
 
 struct Emitter<'g> {
@@ -170,6 +177,7 @@ struct Emitter<'g> {
     out: msc_ir::Graph,
     made: BTreeMap<Key, ValueId>,
     instances: BTreeMap<usize, SmallVec<[ValueId; 1]>>,
+    moved: BTreeMap<OpId, OpId>,
 }
 
 /// Emits every part; `Err` is a named op that needs itself.
@@ -192,6 +200,7 @@ fn emit(
             out: msc_ir::Graph::new(source.name.clone()),
             made: BTreeMap::new(),
             instances: BTreeMap::new(),
+            moved: BTreeMap::new(),
         };
         let mut params = e.own_params(keep_params);
         e.imports(&exports, &mut params)?;
@@ -218,7 +227,7 @@ fn emit(
         }
         e.out.set_results(results);
         exports.push(exported);
-        done.push(Extracted { graph: e.out, params, results: outcomes });
+        done.push(Extracted { graph: e.out, params, results: outcomes, moved: e.moved });
     }
     Ok(Ok(done))
 }
@@ -417,6 +426,7 @@ impl Emitter<'_> {
             Unit::Op(op) => {
                 let data = source.op(op);
                 let types = data.results.iter().map(|&r| source.ty(r).clone()).collect();
+                self.moved.insert(op, OpId(self.out.op_count() as u32));
                 let new = self.out.add_typed(data.op.clone(), &operands, types, data.loc);
                 for (&old, new) in data.results.iter().zip(new) {
                     let key = Key { part: self.part, position: place, thing: Thing::Value(old) };

@@ -172,6 +172,13 @@ impl<'g> Selector<'g> {
                     self.push(key);
                     Choice::Import(key)
                 }
+                Some(&Source::Param { part, index }) => {
+                    let source = self.region.parts[part].graph.params().get(index);
+                    let source = source.ok_or_else(|| broken("a parameter is no parameter"))?;
+                    let key = Key::of(self.region.at(part, *source));
+                    self.push(key);
+                    Choice::Import(key)
+                }
                 _ => Choice::Own,
             });
         }
