@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use msc_ir::{Tensor, TensorType};
 use msc_runtime::check::check_outputs;
-use msc_runtime::cpu::TileKernels;
+use msc_runtime::cpu::{TileKernels, default_cache};
 use msc_runtime::data;
 use msc_runtime::exec::{self, Session, StepReport};
 use msc_runtime::plan::Plan;
@@ -38,7 +38,8 @@ pub struct RunOptions {
 /// Bad plans and data, a failed run, and outputs that do not agree with the reference.
 pub fn run(options: &RunOptions, out: &mut dyn Write) -> Result<()> {
     let plan = Arc::new(Plan::open(&options.plan)?);
-    let kernels = Arc::new(TileKernels::compile(&plan).map_err(Error::Kernel)?);
+    let kernels =
+        Arc::new(TileKernels::compile(&plan.kernels, default_cache().as_deref()).map_err(Error::Kernel)?);
     let settings =
         exec::Options { comm_timeout: Duration::from_secs(options.comm_timeout), ..Default::default() };
     let probe = Session::new(plan.clone(), kernels.clone(), &settings)?;

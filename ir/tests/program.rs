@@ -212,9 +212,6 @@ fn wrong_indices_and_forms_are_found() {
         p.instructions.push(instruction(StreamId(2), all_reduce(Monoid::Sum), &[1], &[2]));
     });
     refused!(ProgramError::Form { .. }, |p| {
-        p.instructions.push(instruction(COMPUTE, Action::Kernel(KernelId(0)), &[1, 2], &[2]));
-    });
-    refused!(ProgramError::Form { .. }, |p| {
         let send = Action::Send { communicator: CommunicatorId(0), offset: 2 };
         p.instructions.push(instruction(COMM, send, &[1], &[]));
     });

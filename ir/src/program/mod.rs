@@ -97,7 +97,8 @@ pub struct Buffer {
 pub enum Action {
     /// Evaluates an op (of the plan's module, for ops that call graphs) as the interpreter does.
     Interpret(Op),
-    /// Runs a compiled kernel over its grid. Arguments are the reads, then the writes.
+    /// Runs a compiled kernel over its grid. Arguments are the reads (tensors that it may load, then run-time
+    /// scalars), then the writes (tensors that it may store). A tensor that it updates in place is in both.
     Kernel(KernelId),
     /// Calls a library (`gemm`, an aclnn op) by name; the op says with which attributes.
     LibraryCall {

@@ -28,8 +28,8 @@ pub(super) unsafe fn execute(cx: &mut Cx<'_>, at: usize, i: &Instruction) -> Res
         Action::Interpret(op) => unsafe { interpret(cx, at, op, i) },
         Action::Kernel(k) => {
             let args = arguments(rank, i);
-            // SAFETY: the check has shown that accesses to overlapping bytes are ordered, and that a kernel does
-            // not write what it reads.
+            // SAFETY: the check has shown that accesses of different instructions to the same bytes are ordered,
+            // and that buffers of one instruction do not overlap.
             unsafe { cx.kernels.launch(*k, &args, launch) }
                 .map_err(|message| RunError::Kernel { place: rank.place(cx.step, at), message })
         }

@@ -25,15 +25,15 @@ pub struct LaunchContext {
 
 /// Kernels of a plan in runnable form, and libraries. Shared by all ranks; calls come from many threads.
 pub trait KernelLauncher: Send + Sync {
-    /// Runs a kernel over its whole grid and returns when it is complete. Arguments are the tensors that the
-    /// instruction reads, then those it writes.
+    /// Runs a kernel over its whole grid and returns when it is complete. Arguments are what the instruction
+    /// reads, then what it writes; a tensor that is updated in place is in both.
     ///
     /// # Errors
     /// What went wrong, for the user.
     ///
     /// # Safety
     /// Each argument is valid for reading, and for writing where it says so, as long as the call lasts; no other
-    /// thread writes any of it, or reads what is written. Written arguments overlap no other.
+    /// thread writes any of it, or reads what is written. Two arguments have the same memory or none in common.
     unsafe fn launch(&self, kernel: KernelId, args: &[KernelArg], cx: LaunchContext) -> Result<(), String>;
 
     /// Calls a library for an op, or says that it has none; the op is then interpreted.
@@ -42,7 +42,7 @@ pub trait KernelLauncher: Send + Sync {
     /// What went wrong, for the user.
     ///
     /// # Safety
-    /// As [`KernelLauncher::launch`], but that an argument may be both read and written.
+    /// As [`KernelLauncher::launch`].
     unsafe fn library(
         &self,
         name: &str,
