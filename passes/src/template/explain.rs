@@ -9,7 +9,7 @@ use msc_ir::Module;
 use msc_ir::op::Operation;
 
 /// A layer next to the range is mentioned if at least this share of the template's ops (in percent) exists there.
-const PARTIAL_LAYER: usize = 30;
+const PARTIAL_LAYER: usize = 50;
 
 fn describe(module: &Module, nodes: &Nodes<'_>, node: u32) -> String {
     match nodes.op(node) {

@@ -20,6 +20,19 @@ pub(super) struct Shift {
     pub stops: Vec<Stop>,
 }
 
+impl Shift {
+    /// The correspondence with the layer before.
+    pub fn reversed(&self) -> Shift {
+        let swap =
+            |s: &Stop| Stop { users: (s.users.1, s.users.0), producers: (s.producers.1, s.producers.0) };
+        Shift {
+            next: self.previous.clone(),
+            previous: self.next.clone(),
+            stops: self.stops.iter().map(swap).collect(),
+        }
+    }
+}
+
 /// A place where two layers differ: operand `operand` of the pair `users` comes from `producers`, which are not
 /// a pair.
 #[derive(Clone, Copy, Debug)]

@@ -6,7 +6,7 @@ use super::grow::{Shift, grow};
 use super::nodes::Nodes;
 use super::order::{Order, order};
 use super::relation::Candidate;
-use super::seed::{Class, classes, colours};
+use super::seed::{Class, classes, colours, is_product};
 use super::segments::{Rank, Refusal, Segments, segments};
 
 /// A template must cover this many ops per instance; less is not a layer.
@@ -14,6 +14,9 @@ const SMALLEST_LAYER: usize = 8;
 
 /// Once a template covers this share of a graph's ops (in percent) no other start is tried.
 const GOOD_COVER: usize = 50;
+
+/// Covers that differ by less (in percent) count as the same: what differs are ops at the model's ends.
+const SAME_COVER: usize = 10;
 
 /// Longest period, in layers, that alternating tables (window and full masks) may have.
 const LONGEST_PERIOD: usize = 8;
@@ -41,6 +44,28 @@ impl Found {
     fn covered(&self) -> usize {
         self.ops() * self.range.instances()
     }
+
+    /// Whether this is the better template: whole layers first, then more ops, then more instances of them.
+    fn is_better(&self, other: &Found) -> bool {
+        let (a, b) = (self.covered(), other.covered());
+        if self.lost.is_none() != other.lost.is_none() {
+            return self.lost.is_none();
+        }
+        if a.abs_diff(b) * 100 > a.max(b) * SAME_COVER {
+            return a > b;
+        }
+        (self.range.instances(), a) > (other.range.instances(), b)
+    }
+
+    /// Whether layers are whole and at least this many ops are covered.
+    fn reaches(&self, ops: usize) -> bool {
+        self.lost.is_none() && self.covered() >= ops
+    }
+
+    /// Whether instances are counted against the order in which the first recurrence runs.
+    fn is_reversed(&self) -> bool {
+        self.recurrent.first().is_some_and(|r| !r.1.is_multiple_of(2))
+    }
 }
 
 /// The refusal of the most promising candidate, with what is needed to explain it.
@@ -65,17 +90,17 @@ pub(super) fn search(nodes: &Nodes<'_>) -> Outcome {
     let enough = nodes.graph.order().len() * GOOD_COVER / 100;
     for class in classes(nodes, &colours) {
         let found = from_class(nodes, &colours, &class, 1, &mut out.missed);
-        let better = |f: &Found| out.found.as_ref().is_none_or(|g| f.covered() > g.covered());
+        let better = |f: &Found| out.found.as_ref().is_none_or(|g| f.is_better(g));
         if let Some(f) = found.filter(better) {
             let period = period(nodes, &f);
             let longer = (period > 1)
                 .then(|| from_class(nodes, &colours, &class, period, &mut out.missed))
                 .flatten()
                 // Layers that do not fill a period stay outside; that must not cost more than one period.
-                .filter(|l| l.covered() + period * f.ops() > f.covered());
+                .filter(|l| l.lost == f.lost && l.covered() + period * f.ops() > f.covered());
             out.found = Some(longer.unwrap_or(f));
         }
-        if out.found.as_ref().is_some_and(|f| f.covered() >= enough) {
+        if is_product(nodes, &class) && out.found.as_ref().is_some_and(|f| f.reaches(enough)) {
             break;
         }
     }
@@ -96,10 +121,19 @@ fn from_class(
     // From the middle, where layers look most alike.
     let at = (class.len() - period) / 2;
     let shift = grow(nodes, colours, class[at], class[at + period]);
-    let chains = Chains::new(nodes, &shift, class[at]);
+    let found = from_shift(nodes, &shift, class[at], missed)?;
+    if found.is_reversed() {
+        return from_shift(nodes, &shift.reversed(), class[at], missed);
+    }
+    Some(found)
+}
+
+/// The best template of a correspondence, lined up with the op `anchor`.
+fn from_shift(nodes: &Nodes<'_>, shift: &Shift, anchor: u32, missed: &mut Option<NearMiss>) -> Option<Found> {
+    let chains = Chains::new(nodes, shift, anchor);
     let mut best: Option<Found> = None;
     for (bound, range) in chains.ranges(nodes) {
-        if best.as_ref().is_some_and(|b| b.covered() >= bound) {
+        if best.as_ref().is_some_and(|b| b.reaches(bound)) {
             break;
         }
         match attempt(nodes, &chains, range) {
@@ -107,9 +141,7 @@ fn from_class(
                 let recurrent = segments.recurrent.iter().filter(|(_, r)| **r).map(|(k, _)| *k).collect();
                 let (shift, rank, lost) = (shift.clone(), segments.rank, segments.lost);
                 let found = Found { shift, chains, range, rank, recurrent, lost, order };
-                if found.ops() >= SMALLEST_LAYER
-                    && best.as_ref().is_none_or(|b| found.covered() > b.covered())
-                {
+                if found.ops() >= SMALLEST_LAYER && best.as_ref().is_none_or(|b| found.is_better(b)) {
                     best = Some(found);
                 }
             }

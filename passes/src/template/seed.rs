@@ -1,8 +1,8 @@
 //! Where to start: pairs of ops that may stand for each other in two consecutive layers.
 //!
 //! An op's *colour* is a hash of what it computes, seen a few operands deep, with parameters known by their types
-//! only. Ops that occur once in every layer form colour classes whose size is the number of layers; the size with
-//! the most ops is tried first.
+//! only. Ops that occur once in every layer form colour classes whose size is the number of layers; the size that
+//! most classes have is tried first: a layer has more different ops than an expert or a norm.
 
 use super::nodes::{LEAF, Nodes};
 use msc_ir::op::Op;
@@ -15,7 +15,7 @@ const COLOUR_DEPTH: usize = 5;
 /// Class sizes that are tried.
 const SIZES: usize = 5;
 
-/// Classes that are tried per size.
+/// Classes of products, and of other ops, that are tried per size.
 const CLASSES: usize = 3;
 
 /// Members of one class, in order, whose consecutive pairs are candidates.
@@ -75,15 +75,22 @@ pub(super) fn classes(nodes: &Nodes<'_>, colours: &[u64]) -> Vec<Class> {
             by_size.entry(class.len()).or_default().push(class);
         }
     }
-    let mut sizes: Vec<(usize, usize)> = by_size.iter().map(|(&n, c)| (n * c.len(), n)).collect();
+    let mut sizes: Vec<(usize, usize)> = by_size.iter().map(|(&n, c)| (c.len(), n)).collect();
     sizes.sort_unstable_by(|a, b| b.cmp(a));
-    let mut out = Vec::new();
+    let (mut products, mut others) = (Vec::new(), Vec::new());
     for (_, n) in sizes.into_iter().take(SIZES) {
         let mut of_size = by_size.remove(&n).unwrap_or_default();
-        // Products first: they say most about where in a layer one is; then the earliest.
-        let dot = |c: &Class| !matches!(nodes.op(c[0]).map(|d| &d.op), Some(Op::DotGeneral(_)));
-        of_size.sort_unstable_by_key(|c| (dot(c), nodes.position[c[0] as usize]));
-        out.extend(of_size.into_iter().take(CLASSES));
+        of_size.sort_unstable_by_key(|c| nodes.position[c[0] as usize]);
+        let (dots, rest): (Vec<Class>, Vec<Class>) = of_size.into_iter().partition(|c| is_product(nodes, c));
+        products.extend(dots.into_iter().take(CLASSES));
+        others.extend(rest.into_iter().take(CLASSES));
     }
-    out
+    // Products first: they say most about where in a layer one is, and the early ones come in the layers' order.
+    products.extend(others);
+    products
+}
+
+/// Whether a class is one of matrix products.
+pub(super) fn is_product(nodes: &Nodes<'_>, class: &Class) -> bool {
+    matches!(nodes.op(class[0]).map(|d| &d.op), Some(Op::DotGeneral(_)))
 }

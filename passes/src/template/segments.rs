@@ -59,23 +59,40 @@ pub(super) fn segments(candidate: &mut Candidate<'_, '_>) -> Result<Segments, Re
         loops.flatten().filter(|&m| q.is_chain(m)).collect()
     };
     candidate.leave_out(&scalars);
-    let mut lost = None;
+    let mut lost: Option<(Refusal, Vec<u32>)> = None;
     loop {
         match cut(candidate) {
             Ok(mut s) => {
-                s.lost = lost;
+                // Without what runs first, the forward, a layer is not one.
+                let first = |chains: &[u32]| earliest(candidate, chains);
+                let kept: Vec<u32> = candidate
+                    .chosen()
+                    .filter(|&c| s.rank[c as usize].is_some_and(|r| s.recurrent[&r]))
+                    .collect();
+                if let Some((why, chains)) = lost {
+                    if first(&chains) < first(&kept) {
+                        return Err(why);
+                    }
+                    s.lost = Some(why);
+                }
                 return Ok(s);
             }
-            Err((Refusal::NoRecurrence, _)) => return Err(lost.unwrap_or(Refusal::NoRecurrence)),
+            Err((Refusal::NoRecurrence, _)) => return Err(lost.map_or(Refusal::NoRecurrence, |(why, _)| why)),
             Err((refusal, chains)) => {
                 if chains.is_empty() {
                     return Err(refusal);
                 }
                 candidate.leave_out(&chains);
-                lost = lost.or(Some(refusal));
+                lost = lost.or(Some((refusal, chains)));
             }
         }
     }
+}
+
+/// The place of the first op of some chains.
+fn earliest(candidate: &Candidate<'_, '_>, chains: &[u32]) -> Option<u32> {
+    let members = chains.iter().flat_map(|&c| &candidate.chains.members[c as usize]);
+    members.map(|&m| candidate.nodes.position[m as usize]).min()
 }
 
 /// The segments, or what is wrong with which chains.

@@ -2,6 +2,8 @@
 
 #![allow(dead_code)]
 
+pub mod layers;
+
 use msc_ir::interp::{Mode, run};
 use msc_ir::op::Op;
 use msc_ir::ops::binary::BinaryKind;
