@@ -41,6 +41,25 @@ pub enum Code {
 }
 
 impl Code {
+    /// Every code.
+    pub const ALL: [Code; 15] = [
+        Code::Io,
+        Code::Format,
+        Code::Syntax,
+        Code::Name,
+        Code::Type,
+        Code::Attribute,
+        Code::Constant,
+        Code::UnknownOp,
+        Code::UnsupportedType,
+        Code::UnsupportedForm,
+        Code::Invalid,
+        Code::CustomCall,
+        Code::Limit,
+        Code::Program,
+        Code::Internal,
+    ];
+
     /// The code as it is written.
     pub fn id(self) -> &'static str {
         match self {

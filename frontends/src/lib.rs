@@ -57,12 +57,23 @@ impl Source {
 /// Parses a program from memory, choosing the reader by content. `name` stands for the file in messages.
 ///
 /// # Errors
-/// The readers' own.
+/// [`Code::Format`] for other known formats; the readers' own.
 pub fn parse<'a>(name: &str, bytes: &'a [u8]) -> Result<raw::RawModule<'a>> {
     if mlir_bytecode::is_bytecode(bytes) {
         return mlir_bytecode::read(name, bytes);
     }
-    stablehlo_text::parse(name, bytes)
+    let foreign = match bytes {
+        [0x1F, 0x8B, ..] => Some("gzip: unpack it first"),
+        [b'P', b'K', 3, 4, ..] => Some("a zip archive: unpack it first"),
+        // A protobuf message whose first field, number 1, is a small integer: ONNX's `ir_version`.
+        [0x08, 1..=20, ..] => Some("an ONNX model, which is not read: export StableHLO"),
+        _ => None,
+    };
+    match foreign {
+        Some(what) => Err(FrontendError::new(Code::Format, format!("{name} looks like {what}"))
+            .help("StableHLO text (`jax.jit(step).lower(...).as_text()`) and portable bytecode are read")),
+        None => stablehlo_text::parse(name, bytes),
+    }
 }
 
 /// Reads a program from a file, choosing the reader by content.

@@ -62,6 +62,7 @@ fn every_kind_of_refusal_has_its_code() {
             format!("%r = \"stablehlo.transpose\"(%a) <{{permutation = \"x\"}}> : ({f}) -> tensor<3x2xf32>"),
             Code::Attribute,
         ),
+        (format!("%r = stablehlo.constant dense_resource<__elided__> : {f}"), Code::Constant),
         (format!("%r = stablehlo.constant dense<[1.0, 2.0]> : {f}"), Code::Constant),
         (format!("%r = stablehlo.constant dense<\"0x00\"> : {f}"), Code::Constant),
         (format!("%r = stablehlo.constant dense<\"0x0000000G\"> : {f}"), Code::Constant),
@@ -129,4 +130,22 @@ fn programs_that_do_not_fit_together() {
     }
     let e = read_stablehlo_text("x", b"module \xFF").unwrap_err();
     assert_eq!(e.code(), Code::Syntax);
+}
+
+#[test]
+fn other_formats_are_named() {
+    for bytes in [&[0x1F, 0x8B, 8, 0][..], b"PK\x03\x04", &[0x08, 0x08, 0x12, 0x07]] {
+        let e = msc_frontends::read_bytes("file", bytes).unwrap_err();
+        assert_eq!(e.code(), Code::Format, "{e}");
+    }
+}
+
+#[test]
+fn every_code_has_a_page() {
+    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/errors");
+    for code in Code::ALL {
+        let path = format!("{dir}/{}.md", code.id());
+        let page = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{path}: {e}"));
+        assert!(page.starts_with(&format!("# {}: ", code.id())), "{path}");
+    }
 }

@@ -49,6 +49,10 @@ pub(super) fn decode(raw: &RawModule<'_>, ty: &TensorType, data: &DenseData<'_>)
             from_bytes(ty, digits.len() / 2, |out| unhex(digits, out))
         }
         DenseData::Literal(text) => super::literal::decode(ty, text),
+        DenseData::Resource(key) if key == "__elided__" => {
+            Err(bad("the constant's elements were left out when the text was printed")
+                .help("print the text in full (no `large_elements_limit`)"))
+        }
         DenseData::Resource(key) => match raw.resources.get(key.as_ref()) {
             Some(DenseData::Resource(_)) | None => {
                 Err(FrontendError::new(Code::Name, format!("the resource {key} is not in the file")).help(
