@@ -33,7 +33,8 @@ doc: setup
 	cargo doc --workspace --no-deps --open
 
 bench: setup
-	cargo bench --workspace
+	cargo run --release -q -p msc-frontends --example import_time -- fixtures/stablehlo/*/model.mlir fixtures/stablehlo/*/model.mlirbc
+	cargo run --release -q -p msc-codegen --example bench_rows
 
 npuir: setup
 	codegen-ascendc/npuir/check.sh
