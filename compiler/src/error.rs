@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use thiserror::Error;
 
-/// Shorthand for a result with an [`Error`].
+/// Shorthand for a result with an [`enum@Error`].
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Why a command failed.

@@ -1,7 +1,7 @@
 //! Tensors in NumPy's `.npz` archives.
 //!
 //! NumPy has no bfloat16: it is stored as `uint16` bit patterns. [`read`] gives such arrays as `u16`, and
-//! [`fit`] turns them into bf16 where that is wanted; [`write`] stores bf16 as `uint16`.
+//! [`fit`] turns them into bf16 where that is wanted; [`write()`] stores bf16 as `uint16`.
 
 use crate::error::{Code, FrontendError, Result};
 use msc_ir::{DType, Shape, Storage, Tensor, TensorType};

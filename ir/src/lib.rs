@@ -2,7 +2,7 @@
 //!
 //! A [`Module`] holds named computations ([`Graph`]s) of tensor operations in SSA form, an entry, a
 //! store of constants interned by content, and a table of source locations. The op set is StableHLO's,
-//! normalised ([`Op`]); beside it stand collectives and [`ops::Fused`], whose *definition* is a graph of
+//! normalised ([`Op`]); beside it stand collectives and [`ops::fused::Fused`], whose *definition* is a graph of
 //! plain ops. Each op family is one file under [`ops`] with everything the op needs: inference and
 //! verification, interpretation, text attributes, and its [factor rule](factor::FactorRule).
 //!

@@ -1,4 +1,4 @@
-//! Back end: Ascend C source from a kernel, by way of [`sched`](crate::sched).
+//! Back end: Ascend C source from a kernel, by way of [`crate::sched`].
 //!
 //! The source is for `bisheng` or the run-time compiler (NPU architecture 2201), and for g++ with the
 //! emulator in `emu/`, unchanged. It uses explicit flags and buffers, no queues: what waits for what has

@@ -7,7 +7,7 @@
 //! starts an operation before the one ahead of it has finished. On-chip tiles have *slots*, copies that
 //! successive iterations of a loop use in turn, so that a transfer into one overlaps work on another.
 //!
-//! [`derive`] makes a program from a [`tile::Kernel`](crate::tile::Kernel) in four passes, each a file:
+//! [`derive()`] makes a program from a [`crate::tile::Kernel`] in four passes, each a file:
 //! `lower` (steps to operations of one pipe each, with scratch tiles), `slots` (which tiles get two),
 //! `sync` (flags and barriers for every conflict, generously), `prune` (removal of what [`verify`] shows
 //! to be unnecessary); where event ids do not suffice it tries again with loads moved together (`hoist`)

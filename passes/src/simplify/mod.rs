@@ -6,7 +6,7 @@
 //! are gone (graph ids change). Order, source locations and results' bits are the source's.
 //!
 //! One walk over a graph does the work: ops are copied in order into a new graph, calls are replaced by the
-//! callee's ops, and each op passes the rules of [`fold`](self::fold) and [`identity`](self::identity) before it is emitted. Graphs are walked
+//! callee's ops, and each op passes the rules of [`fold`] and [`identity`] before it is emitted. Graphs are walked
 //! callees first, so a body is simplified once and copied flat.
 //!
 //! What is *not* done here, and why: no common subexpressions beyond constants (merging across layers would make
@@ -45,7 +45,7 @@ pub struct Simplified {
 /// Brings every graph that an entry reaches into canonical form. Definitions of fused ops stay as they are.
 ///
 /// # Errors
-/// [`PassError::TooLarge`](crate::PassError::TooLarge) where inlining passes [`INLINE_OPS`]; what the IR says of a
+/// [`PassError::TooLarge`] where inlining passes [`INLINE_OPS`]; what the IR says of a
 /// broken module.
 pub fn simplify(module: &mut Module) -> Result<Simplified> {
     let _span = tracing::info_span!("simplify").entered();

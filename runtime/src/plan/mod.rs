@@ -1,7 +1,7 @@
 //! Plans: what a compilation leaves behind, and all that a run needs.
 //!
 //! A [`Plan`] holds one [`Program`] for each rank class, the graphs and constants that their instructions refer
-//! to, kernels in their serialised form, and the description of inputs and outputs. [`write`] gives the same
+//! to, kernels in their serialised form, and the description of inputs and outputs. [`write()`] gives the same
 //! bytes for the same plan. [`Plan::open`] maps the file into memory and uses constants in place; it checks
 //! hashes, indices, types, and the programs themselves ([`msc_ir::program`]), so that whatever it returns can be
 //! run: a damaged file is refused with a code, never met later.
