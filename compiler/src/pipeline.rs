@@ -69,6 +69,7 @@ pub fn compile(source: &Path, options: &Options, emit: Option<Stage>) -> Result<
 
     let simplified = timer.run(Stage::Simplify, || simplify::simplify(&mut m))?;
     r.ops = simplified.ops_after;
+    r.tables = simplified.tables;
     verified(&m)?;
     if let Some(out) = stop(Stage::Simplify, &m) {
         return Ok(out);

@@ -1,5 +1,6 @@
 //! `--report`: what a compilation did, as JSON.
 
+use msc_passes::template::TemplateReport;
 use serde::Serialize;
 
 /// Time of one stage.
@@ -18,19 +19,23 @@ pub struct TemplatesReport {
     pub count: usize,
     /// Each of them.
     pub list: Vec<TemplateReport>,
+    /// Layers that the exporter kept as a loop.
+    pub loops: Vec<LoopReport>,
+    /// Ops that all layers share and that run before them.
+    pub prologue_ops: usize,
     /// Why layers that look alike are not one template.
     pub notes: Vec<String>,
 }
 
-/// One template.
+/// A loop with a known number of trips.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct TemplateReport {
-    /// Name.
-    pub name: String,
-    /// How often it occurs.
-    pub instances: usize,
-    /// Ops in each segment, forward first.
-    pub ops: Vec<usize>,
+pub struct LoopReport {
+    /// Graph of its body.
+    pub body: String,
+    /// Number of trips.
+    pub trips: u64,
+    /// Ops of its body, constants aside.
+    pub ops: usize,
 }
 
 /// E-graphs run.
@@ -128,6 +133,8 @@ pub struct Report {
     pub peak_rss_bytes: u64,
     /// Ops of the imported program, calls expanded.
     pub ops: usize,
+    /// Constant tables that became expressions over their indices.
+    pub tables: usize,
     /// Templates.
     pub templates: TemplatesReport,
     /// E-graphs.
@@ -232,8 +239,22 @@ impl Report {
             self.ops, self.instructions, self.kernels
         );
         for t in &self.templates.list {
-            let _ =
-                writeln!(out, "template {}: {} instances, ops per segment {:?}", t.name, t.instances, t.ops);
+            let _ = writeln!(out, "template {}: {} instances", t.name, t.instances);
+            for s in &t.segments {
+                let _ = writeln!(
+                    out,
+                    "  {}: {} ops; of its parameters {} from the next instance, {} from the template's other parts, {} of each instance's own, {} shared",
+                    s.role.name(),
+                    s.ops,
+                    s.carried,
+                    s.from_segments,
+                    s.instance,
+                    s.shared
+                );
+            }
+        }
+        for l in &self.templates.loops {
+            let _ = writeln!(out, "loop @{}: {} trips, {} ops", l.body, l.trips, l.ops);
         }
         for n in &self.templates.notes {
             let _ = writeln!(out, "note: {n}");
@@ -268,16 +289,22 @@ impl Report {
 
 /// Templates, for the report.
 pub fn templates(module: &msc_ir::Module, t: &msc_passes::template::Templates) -> TemplatesReport {
-    let list: Vec<TemplateReport> = t
-        .report(module)
-        .into_iter()
-        .map(|t| TemplateReport {
-            name: t.name,
-            instances: t.instances,
-            ops: t.segments.iter().map(|s| s.ops).collect(),
-        })
-        .collect();
-    TemplatesReport { count: list.len(), list, notes: t.notes.clone() }
+    let list = t.report(module);
+    let body = |g: msc_ir::GraphId| {
+        let g = module.graph(g);
+        (g.name.clone(), g.ops().filter(|(_, d)| !matches!(d.op, msc_ir::Op::Constant(_))).count())
+    };
+    let loops = t.loops.iter().map(|l| {
+        let (name, ops) = body(l.body);
+        LoopReport { body: name, trips: l.trips, ops }
+    });
+    TemplatesReport {
+        count: list.len(),
+        loops: loops.collect(),
+        prologue_ops: t.prologue.len(),
+        notes: t.notes.clone(),
+        list,
+    }
 }
 
 /// E-graphs and named operations, for the report.

@@ -2,7 +2,8 @@
 //!
 //! **Before:** any verified module.
 //! **After:** entries hold no `call`; no op that can be folded within the limits, no dead op, no op that is an
-//! identity *bit for bit*; each constant is one op per graph, before its first use; graphs that nothing reaches
+//! identity *bit for bit*; each constant is one op per graph, before its first use, and none that an expression
+//! over its indices gives ([`tables`]); graphs that nothing reaches
 //! are gone (graph ids change). Order, source locations and results' bits are the source's.
 //!
 //! One walk over a graph does the work: ops are copied in order into a new graph, calls are replaced by the
@@ -17,6 +18,7 @@ pub mod compact;
 pub mod fold;
 pub mod identity;
 mod rewrite;
+mod tables;
 pub mod values;
 
 use crate::error::{PassError, Result};
@@ -38,6 +40,8 @@ pub struct Simplified {
     pub inlined: usize,
     /// Ops replaced by a constant.
     pub folded: usize,
+    /// Constant tables that became expressions over their indices.
+    pub tables: usize,
     /// Ops replaced by an existing value or by a simpler op.
     pub rewritten: usize,
 }

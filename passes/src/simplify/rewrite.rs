@@ -4,6 +4,8 @@ use super::Simplified;
 use super::compact::compact;
 use super::fold::fold;
 use super::identity::{Rewrite, View, identity};
+use super::tables;
+use super::tables::emit::{Sink, emit};
 use crate::error::{PassError, Result};
 use msc_ir::op::Op;
 use msc_ir::ops::constant::ConstantOp;
@@ -32,6 +34,28 @@ struct Walk<'a> {
     graph: Graph,
     constants: HashMap<ConstId, ValueId>,
     done: &'a mut Simplified,
+}
+
+/// The ops of a table's expression, at the place of its constant.
+struct At<'w, 'a> {
+    walk: &'w mut Walk<'a>,
+    loc: LocId,
+}
+
+impl Sink for At<'_, '_> {
+    fn op(&mut self, op: Op, operands: &[ValueId], ty: TensorType) -> ValueId {
+        self.walk.emit(op, operands, &[&ty], self.loc)[0]
+    }
+
+    fn splat(&mut self, ty: TensorType, element: &[u8]) -> ValueId {
+        let id = self.walk.module.constants.intern_splat_bytes(ty, element);
+        self.walk.constant(id, self.loc)
+    }
+
+    fn data(&mut self, ty: TensorType, bytes: &[u8]) -> ValueId {
+        let id = self.walk.module.constants.intern_bytes(ty, bytes);
+        self.walk.constant(id, self.loc)
+    }
 }
 
 impl Walk<'_> {
@@ -112,8 +136,15 @@ impl Walk<'_> {
         if let Some(&v) = self.constants.get(&id) {
             return v;
         }
-        let ty = self.module.constants.get(id).ty.clone();
-        let v = self.emit(ConstantOp { id }.into(), &[], &[&ty], loc)[0];
+        let constant = self.module.constants.get(id);
+        let ty = constant.ty.clone();
+        let v = match tables::expression(constant) {
+            Some(table) => {
+                self.done.tables += 1;
+                emit(&table, &ty, &mut At { walk: self, loc })
+            }
+            None => self.emit(ConstantOp { id }.into(), &[], &[&ty], loc)[0],
+        };
         self.constants.insert(id, v);
         v
     }
