@@ -50,9 +50,7 @@ impl Tolerance {
                 .any(|t| t == d)
         };
         if has(DType::BF16) {
-            // The interpreter rounds after every op, XLA drops roundings between fused ones. A gradient may be off
-            // by what a plain output may, and a second moment, its square, by twice that.
-            Tolerance { plain: 2e-2, update: 4e-2, narrow: 1e-1 }
+            Tolerance { plain: 2e-2, update: 3e-2, narrow: 1e-1 }
         } else if has(DType::F16) {
             Tolerance { plain: 1e-2, update: 1e-2, narrow: 1e-2 }
         } else {
@@ -61,7 +59,47 @@ impl Tolerance {
     }
 }
 
+/// A result that is too far from the reference.
+#[derive(Debug)]
+pub struct Miss {
+    /// Which one, and how far.
+    pub what: String,
+    /// Its distance over the allowed one.
+    pub times: f64,
+}
+
+/// What is known not to agree, with the reason. A test that judges fails if one of them starts to agree.
+const KNOWN: &[(&str, &str)] = &[(
+    "qwen2_torchax_bf16master_tiny",
+    "one second moment of 106 outputs is 3.4e-2 away where 3e-2 is allowed: the reference keeps excess precision \
+     between fused bf16 ops, the interpreter rounds after each",
+)];
+
 impl Fixture {
+    /// Judges results as [`Fixture::judge`], and expects of a known miss that it is one, of a single result and by
+    /// less than half more than is allowed.
+    ///
+    /// # Panics
+    /// Where the results do not agree as expected.
+    pub fn expect(
+        &self,
+        module: &Module,
+        entry: &Entry,
+        inputs: &[Tensor],
+        got: &[Tensor],
+        want: &[Tensor],
+    ) -> String {
+        let known = KNOWN.iter().find(|(n, _)| *n == self.name);
+        match (self.judge(module, entry, inputs, got, want), known) {
+            (Ok(worst), None) => worst,
+            (Ok(_), Some(_)) => panic!("{} agrees now: take it off the list", self.name),
+            (Err(m), Some((_, why))) if m.len() == 1 && m[0].times < 1.5 => {
+                format!("{} (known: {why})", m[0].what)
+            }
+            (Err(m), _) => panic!("{m:#?}"),
+        }
+    }
+
     /// Whether the fixture has a file.
     pub fn has(&self, file: &str) -> bool {
         self.dir.join(file).exists()
@@ -104,7 +142,10 @@ impl Fixture {
             .unwrap_or_default()
     }
 
-    /// Panics where a result is too far from the reference; returns the worst distances.
+    /// The worst distances of results from the reference.
+    ///
+    /// # Errors
+    /// The results that are too far from it.
     pub fn judge(
         &self,
         module: &Module,
@@ -112,8 +153,9 @@ impl Fixture {
         inputs: &[Tensor],
         got: &[Tensor],
         want: &[Tensor],
-    ) -> String {
+    ) -> Result<String, Vec<Miss>> {
         assert_eq!(got.len(), want.len(), "{}: number of results", self.name);
+        let mut misses = Vec::new();
         let tolerance = Tolerance::of(module);
         let state = self.state(entry);
         let (mut worst_plain, mut worst_update) = (0f64, 0f64);
@@ -129,7 +171,10 @@ impl Fixture {
             let Some(&(_, p)) = state.iter().find(|(r, _)| *r == i) else {
                 let scale = b.iter().fold(0f64, |m, x| m.max(x.abs()));
                 let worst = a.iter().zip(&b).fold(0f64, |m, (a, b)| m.max((a - b).abs())) / scale.max(1e-30);
-                assert!(worst <= tolerance.plain, "{name}: max|a-b|/max|b| = {worst:e}");
+                if worst > tolerance.plain {
+                    let what = format!("{name}: max|a-b|/max|b| = {worst:e}");
+                    misses.push(Miss { what, times: worst / tolerance.plain });
+                }
                 worst_plain = worst_plain.max(worst);
                 continue;
             };
@@ -139,15 +184,21 @@ impl Fixture {
             let ulp = norm(x0.iter().map(|&x| ulp(x, g.dtype())));
             let narrow = matches!(g.dtype(), DType::F16 | DType::BF16);
             let relative = if narrow { tolerance.narrow } else { tolerance.update };
-            assert!(
-                distance <= relative * update + ulp,
-                "{name}: ‖a-b‖ = {distance:e} for an update of {update:e} and an ulp of {ulp:e}"
-            );
+            let allowed = relative * update + ulp;
+            if distance > allowed {
+                let what =
+                    format!("{name}: ‖a-b‖ = {distance:e} for an update of {update:e} and an ulp of {ulp:e}");
+                misses.push(Miss { what, times: distance / allowed });
+            }
             if update > 0.0 {
                 worst_update = worst_update.max((distance - ulp).max(0.0) / update);
             }
         }
-        format!("plain {worst_plain:.1e}, update beyond one ulp {worst_update:.1e}")
+        if misses.is_empty() {
+            Ok(format!("plain {worst_plain:.1e}, update beyond one ulp {worst_update:.1e}"))
+        } else {
+            Err(misses)
+        }
     }
 }
 
