@@ -5,6 +5,7 @@
 //! user's own names, through to messages and reports.
 
 pub mod error;
+mod foreign;
 pub mod import;
 pub mod mlir_bytecode;
 pub mod npz;
@@ -67,6 +68,9 @@ pub fn parse<'a>(name: &str, bytes: &'a [u8]) -> Result<raw::RawModule<'a>> {
         [b'P', b'K', 3, 4, ..] => Some("a zip archive: unpack it first"),
         // A protobuf message whose first field, number 1, is a small integer: ONNX's `ir_version`.
         [0x08, 1..=20, ..] => Some("an ONNX model, which is not read: export StableHLO"),
+        _ if bytes.starts_with(b"HloModule ") => {
+            Some("HLO text, XLA's own form, which is not read: export StableHLO")
+        }
         _ => None,
     };
     match foreign {

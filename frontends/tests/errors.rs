@@ -134,7 +134,12 @@ fn programs_that_do_not_fit_together() {
 
 #[test]
 fn other_formats_are_named() {
-    for bytes in [&[0x1F, 0x8B, 8, 0][..], b"PK\x03\x04", &[0x08, 0x08, 0x12, 0x07]] {
+    for bytes in [
+        &[0x1F, 0x8B, 8, 0][..],
+        b"PK\x03\x04",
+        &[0x08, 0x08, 0x12, 0x07],
+        b"HloModule jit_step, entry_computation_layout={(f32[2]{0})->f32[2]{0}}",
+    ] {
         let e = msc_frontends::read_bytes("file", bytes).unwrap_err();
         assert_eq!(e.code(), Code::Format, "{e}");
     }

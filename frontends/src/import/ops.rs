@@ -72,7 +72,10 @@ impl<'r, 'a> Importer<'r, 'a> {
 
     /// The error for an op that msc does not have.
     pub(super) fn unknown(&self, op: &RawOp<'_>) -> crate::FrontendError {
-        self.error(op, Code::UnknownOp, format!("{} is not supported", op.name))
+        match crate::foreign::refuse(&op.name) {
+            Some(e) => self.place(op, e),
+            None => self.error(op, Code::UnknownOp, format!("{} is not supported", op.name)),
+        }
     }
 
     fn stablehlo(&mut self, op: &'r RawOp<'a>, name: &str, loc: LocId) -> Result<Results> {

@@ -29,6 +29,9 @@ impl<'r, 'a> Importer<'r, 'a> {
                 }
                 "sdy.mesh" => self.mesh(op)?,
                 other => {
+                    if let Some(e) = crate::foreign::refuse(other) {
+                        return Err(self.place(op, e));
+                    }
                     let message = format!("{other} is not held outside a function");
                     return Err(self.error(op, Code::UnknownOp, message));
                 }

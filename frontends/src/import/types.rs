@@ -79,7 +79,12 @@ impl Importer<'_, '_> {
             FrontendError::new(Code::UnsupportedType, format!("values of type {shown} are not held: {why}"))
         };
         let Type::Tensor { dims, elem } = self.raw.types.get(id) else {
-            return Err(unsupported("it is not a tensor"));
+            let e = unsupported("it is not a tensor");
+            let help = crate::foreign::type_help(&show(&self.raw.types, id));
+            return Err(match help {
+                Some(help) => e.help(help),
+                None => e,
+            });
         };
         let Some(dtype) = dtype(elem) else {
             return Err(unsupported(

@@ -40,6 +40,10 @@ impl<'a> Parser<'a> {
         if !name.contains('.') {
             return Err(self.error_at(at, Code::Syntax, format!("`{word}` is not an operation")));
         }
+        // The pretty forms of other dialects are their own: no use in reading on.
+        if let Some(e) = crate::foreign::refuse(name) {
+            return Err(e.at_text(&self.m.file, self.src, at));
+        }
         let mut op = Parsed::new(name);
         self.items(&mut op)?;
         if self.eat_word("attributes") {

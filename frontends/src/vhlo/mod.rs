@@ -47,7 +47,11 @@ pub fn check_portable(file: &Container<'_>, tables: &Tables<'_>) -> Result<()> {
         op.dialect(),
         op.full
     );
-    Err(Fault::new(Code::UnsupportedForm, 0, found).help(EXPORT_HELP))
+    let help = match op.dialect() {
+        "stablehlo" => EXPORT_HELP,
+        other => crate::foreign::bytecode_help(other).unwrap_or(EXPORT_HELP),
+    };
+    Err(Fault::new(Code::UnsupportedForm, 0, found).help(help))
 }
 
 /// What to say about the version of an artifact that holds something unknown.

@@ -1,5 +1,6 @@
 //! The same module written at every VHLO version at which the container or one of its ops changed.
 
+use crate::artifact::Artifact;
 use crate::fixture;
 use crate::render::render;
 use msc_frontends::{Code, mlir_bytecode};
@@ -69,6 +70,18 @@ fn the_dialect_itself_is_refused_with_advice() {
     let text = error.to_string();
     assert!(text.contains("not a StableHLO portable artifact"), "{text}");
     assert!(text.contains("export a portable artifact"), "{text}");
+}
+
+/// Bytecode of another dialect is told apart from bytecode of StableHLO that cannot be carried about.
+#[test]
+fn other_dialects_are_refused_with_how_to_leave_them() {
+    for (dialect, advice) in [("torch", "torch_mlir.fx.export_and_import"), ("linalg", "lowered already")] {
+        let a = Artifact { dialects: vec!["builtin", dialect], ..Artifact::identity() };
+        let error = mlir_bytecode::read("model.mlirbc", &a.build()).unwrap_err();
+        assert_eq!(error.code(), Code::UnsupportedForm, "{error}");
+        let text = error.to_string();
+        assert!(text.contains(&format!("`{dialect}`")) && text.contains(advice), "{text}");
+    }
 }
 
 /// Forms of the later versions, and attributes that are kept as text in the file.
