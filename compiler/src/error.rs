@@ -54,9 +54,25 @@ impl Error {
     pub fn exit_code(&self) -> u8 {
         match self {
             Error::Check(_) | Error::Run(_) => 1,
+            Error::Frontend(e) if e.code().is_internal() => 70,
             Error::Program(_) | Error::Pass(msc_passes::PassError::Broken { .. }) => 70,
             Error::Ir(msc_ir::IrError::Structure { .. }) => 70,
             _ => 2,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use msc_frontends::{Code, FrontendError};
+
+    #[test]
+    fn a_bug_in_the_front_end_is_not_the_users() {
+        for code in Code::ALL {
+            let e = Error::from(FrontendError::new(code, "x"));
+            assert_eq!(e.exit_code() == 70, code == Code::Internal, "{e}");
+            assert_eq!(e.to_string().contains("bug in msc"), code == Code::Internal, "{e}");
         }
     }
 }

@@ -211,6 +211,9 @@ impl fmt::Display for FrontendError {
         if let Some(help) = &d.help {
             write!(f, "\nhelp: {help}")?;
         }
+        if d.code.is_internal() {
+            write!(f, "\nThis is a bug in msc: please report it, with the file if you can.")?;
+        }
         Ok(())
     }
 }
