@@ -1,209 +1,177 @@
 //! Dense constants written out: decimals, hexadecimal literals, nested lists.
+//!
+//! Exports with baked tables are mostly this, so plain decimals and integers go a short way: digits by eights,
+//! one multiplication or division where that rounds rightly, straight into the buffer that the constant store
+//! keeps. Everything else (long mantissas, large exponents, bits in hexadecimal) takes the standard parsers.
 
 use super::dense::{Decoded, bad, buffer};
-use crate::error::Result;
+use super::number::{Plain, token_len};
+use crate::error::{FrontendError, Result};
 use half::{bf16, f16};
 use msc_ir::{DType, TensorType};
+use std::sync::Arc;
 
 /// Decodes `1.5`, or nested lists of literals.
 pub(super) fn decode(ty: &TensorType, text: &[u8]) -> Result<Decoded> {
     let n = ty.elements();
-    let width = ty.dtype.size_bytes();
     let splat = text.iter().find(|b| !b.is_ascii_whitespace()).is_some_and(|&b| b != b'[');
-    // Every element takes at least two bytes of text, so the file bounds the allocation.
-    let expected = if splat { 1 } else { n.min(text.len() / 2 + 1) };
-    let mut out = Vec::with_capacity(expected.saturating_mul(width));
-    let mut count = 0usize;
+    if splat {
+        return one(ty, text);
+    }
+    // Every element takes a byte of text and one that ends it, so the file bounds the allocation.
+    if n > text.len() / 2 {
+        return Err(count_misfit(ty, text));
+    }
+    let mut out = buffer(n * ty.dtype.size_bytes());
+    let Some(bytes) = Arc::get_mut(&mut out) else { return Err(bad("the constant's buffer is shared")) };
+    match ty.dtype {
+        DType::I1 => list(ty, text, bytes, |t| boolean(t).map(|(b, n)| ([b], n))),
+        DType::I8 => list(ty, text, bytes, |t| int(t, i8::MIN.into(), u8::MAX.into(), |v| [v as u8])),
+        DType::I16 => {
+            list(ty, text, bytes, |t| int(t, i16::MIN.into(), u16::MAX.into(), |v| (v as u16).to_le_bytes()))
+        }
+        DType::I32 => {
+            list(ty, text, bytes, |t| int(t, i32::MIN.into(), u32::MAX.into(), |v| (v as u32).to_le_bytes()))
+        }
+        DType::I64 => {
+            list(ty, text, bytes, |t| int(t, i64::MIN.into(), u64::MAX.into(), |v| (v as u64).to_le_bytes()))
+        }
+        DType::U8 => list(ty, text, bytes, |t| int(t, 0, u8::MAX.into(), |v| [v as u8])),
+        DType::U16 => list(ty, text, bytes, |t| int(t, 0, u16::MAX.into(), |v| (v as u16).to_le_bytes())),
+        DType::U32 => list(ty, text, bytes, |t| int(t, 0, u32::MAX.into(), |v| (v as u32).to_le_bytes())),
+        DType::U64 => list(ty, text, bytes, |t| int(t, 0, u64::MAX.into(), |v| (v as u64).to_le_bytes())),
+        // MLIR rounds the decimal to a double, and the double to the type.
+        DType::F16 => list(ty, text, bytes, |t| float(t, |x| f16::from_f64(x).to_le_bytes())),
+        DType::BF16 => list(ty, text, bytes, |t| float(t, |x| bf16::from_f64(x).to_le_bytes())),
+        DType::F32 => list(ty, text, bytes, |t| float(t, |x| (x as f32).to_le_bytes())),
+        DType::F64 => list(ty, text, bytes, |t| float(t, f64::to_le_bytes)),
+    }?;
+    Ok(Decoded::Full(out))
+}
+
+/// One literal, for one element or for all.
+fn one(ty: &TensorType, text: &[u8]) -> Result<Decoded> {
+    let n = ty.elements();
+    let scalar = TensorType::scalar(ty.dtype);
+    let text = text.trim_ascii();
+    if text.starts_with(b"\"") || text.starts_with(b"(") {
+        return Err(no_element(ty, text));
+    }
+    if token_len(text) < text.len() {
+        return Err(bad("expected one literal, or a list in brackets"));
+    }
+    // As a list of one.
+    let Decoded::Full(element) = decode(&scalar, &[b"[", text, b"]"].concat())? else {
+        return Err(bad("expected one literal"));
+    };
+    Ok(match n {
+        0 => Decoded::Full(buffer(0)),
+        1 => Decoded::Full(element),
+        _ => Decoded::Splat(element.to_vec()),
+    })
+}
+
+/// Fills `out` with the elements of nested lists, each as `element` reads it: its bytes and its length in text.
+#[inline]
+fn list<const W: usize>(
+    ty: &TensorType,
+    text: &[u8],
+    out: &mut [u8],
+    element: impl Fn(&[u8]) -> Option<([u8; W], usize)>,
+) -> Result<()> {
+    let mut places = out.chunks_exact_mut(W);
     let mut rest = text;
-    while let [first, tail @ ..] = rest {
-        match first {
-            b'[' | b']' | b',' | b' ' | b'\n' | b'\t' | b'\r' => rest = tail,
-            b'"' => return Err(bad("constants of strings are not held")),
-            b'(' => return Err(bad("complex constants are not held")),
+    loop {
+        rest = match rest {
+            [b',', b' ', tail @ ..] | [b'[' | b']' | b',' | b' ' | b'\n' | b'\t' | b'\r', tail @ ..] => tail,
+            [] => break,
             _ => {
-                rest = element(ty.dtype, rest, &mut out).ok_or_else(|| {
-                    let token = &rest[..token_len(rest)];
-                    let token = String::from_utf8_lossy(token);
-                    bad(format!("`{token}` is not an element of type {}", ty.dtype))
-                })?;
-                count += 1;
+                let Some((bytes, length)) = element(rest) else { return Err(no_element(ty, rest)) };
+                let Some(place) = places.next() else { return Err(count_misfit(ty, text)) };
+                place.copy_from_slice(&bytes);
+                &rest[length..]
             }
+        };
+    }
+    if places.len() > 0 { Err(count_misfit(ty, text)) } else { Ok(()) }
+}
+
+/// The error for something that is no element.
+fn no_element(ty: &TensorType, rest: &[u8]) -> FrontendError {
+    match rest[0] {
+        b'"' => bad("constants of strings are not held"),
+        b'(' => bad("complex constants are not held"),
+        _ => {
+            let token = String::from_utf8_lossy(&rest[..token_len(rest)]);
+            bad(format!("`{token}` is not an element of type {}", ty.dtype))
         }
     }
-    if splat && n != 1 && n != 0 {
-        if count != 1 {
-            return Err(bad("expected one literal, or a list in brackets"));
-        }
-        return Ok(Decoded::Splat(out));
-    }
-    if n == 0 && splat {
-        return Ok(Decoded::Full(buffer(0)));
-    }
-    if count != n {
-        return Err(bad(format!("a constant of type {ty} has {n} elements, there are {count}")));
-    }
-    Ok(Decoded::Full(out.into()))
 }
 
-/// Whether a literal ends before this byte.
-fn ends(b: u8) -> bool {
-    matches!(b, b',' | b']' | b'[' | b' ' | b'\n' | b'\t' | b'\r')
+/// The error for a wrong number of elements.
+fn count_misfit(ty: &TensorType, text: &[u8]) -> FrontendError {
+    let separator = |b: &u8| matches!(b, b'[' | b']' | b',') || b.is_ascii_whitespace();
+    let count = text.split(separator).filter(|t| !t.is_empty()).count();
+    bad(format!("a constant of type {ty} has {} elements, there are {count}", ty.elements()))
 }
 
-fn token_len(text: &[u8]) -> usize {
-    text.iter().position(|&b| ends(b)).unwrap_or(text.len())
+/// A boolean and its length.
+fn boolean(text: &[u8]) -> Option<(u8, usize)> {
+    let length = token_len(text);
+    match &text[..length] {
+        b"true" | b"1" | b"-1" => Some((1, length)),
+        b"false" | b"0" => Some((0, length)),
+        _ => None,
+    }
 }
 
-/// Appends the element at the start of `text` and returns what is behind it; `None` if there is no element.
-fn element<'t>(dtype: DType, text: &'t [u8], out: &mut Vec<u8>) -> Option<&'t [u8]> {
-    if let Some((plain, rest)) = Plain::read(text) {
-        if dtype.is_float() {
-            if let Some(x) = plain.exact() {
-                push_float(dtype, x, out);
-                return Some(rest);
-            }
-        } else if dtype != DType::I1 && plain.is_int() {
+/// An integer between the bounds, and its length. Signless integers may be written with or without a sign.
+#[inline]
+fn int<const W: usize>(
+    text: &[u8],
+    low: i128,
+    high: i128,
+    bytes: impl Fn(i128) -> [u8; W],
+) -> Option<([u8; W], usize)> {
+    let (value, length) = match Plain::read(text) {
+        Some((plain, length)) if plain.int => {
             let value = plain.mantissa as i64;
-            push_int(dtype, i128::from(if plain.negative { -value } else { value }), out)?;
-            return Some(rest);
+            (i128::from(if plain.negative { -value } else { value }), length)
         }
-    }
-    let (token, rest) = text.split_at(token_len(text));
-    let token = std::str::from_utf8(token).ok()?;
-    match dtype {
-        DType::I1 => out.push(match token {
-            "true" | "1" | "-1" => 1,
-            "false" | "0" => 0,
-            _ => return None,
-        }),
-        d if d.is_float() => float(d, token, out)?,
-        d => {
+        _ => {
+            let length = token_len(text);
+            let token = std::str::from_utf8(&text[..length]).ok()?;
             let value = match (token.strip_prefix("0x"), token.strip_prefix("-0x")) {
                 (Some(h), _) => i128::from_str_radix(h, 16).ok()?,
                 (_, Some(h)) => i128::from_str_radix(h, 16).ok()?.checked_neg()?,
                 _ => token.parse().ok()?,
             };
-            push_int(d, value, out)?;
+            (value, length)
         }
-    }
-    Some(rest)
+    };
+    (low <= value && value <= high).then(|| (bytes(value), length))
 }
 
-/// An integer that fits the type. Signless integers may be written with or without a sign.
-fn push_int(dtype: DType, value: i128, out: &mut Vec<u8>) -> Option<()> {
-    let bits = dtype.size_bytes() as u32 * 8;
-    let low = if dtype.is_unsigned() { 0 } else { -(1i128 << (bits - 1)) };
-    if value < low || value >= 1i128 << bits {
-        return None;
+/// A decimal, or the bits in hexadecimal, and its length.
+#[inline]
+fn float<const W: usize>(text: &[u8], bytes: impl Fn(f64) -> [u8; W]) -> Option<([u8; W], usize)> {
+    if let Some((plain, length)) = Plain::read(text)
+        && let Some(x) = plain.exact()
+    {
+        return Some((bytes(x), length));
     }
-    out.extend_from_slice(&value.to_le_bytes()[..dtype.size_bytes()]);
-    Some(())
-}
-
-/// A decimal, or the bits in hexadecimal.
-fn float(dtype: DType, token: &str, out: &mut Vec<u8>) -> Option<()> {
+    let length = token_len(text);
+    let token = std::str::from_utf8(&text[..length]).ok()?;
     if let Some(h) = token.strip_prefix("0x") {
-        let bits = u64::from_str_radix(h, 16).ok()?;
-        let width = dtype.size_bytes();
-        if width < 8 && bits >> (width * 8) != 0 {
-            return None;
-        }
-        out.extend_from_slice(&bits.to_le_bytes()[..width]);
-        return Some(());
+        let bits = u64::from_str_radix(h, 16).ok()?.to_le_bytes();
+        let fits = bits[W..].iter().all(|&b| b == 0);
+        return fits.then(|| (std::array::from_fn(|i| bits[i]), length));
     }
     // `inf` and `nan` are words to Rust's parser but not to MLIR.
     if !token.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'e' | b'E' | b'+' | b'-')) {
         return None;
     }
-    push_float(dtype, token.parse().ok()?, out);
-    Some(())
-}
-
-/// Rounds as MLIR does: the decimal to a double, the double to the type.
-fn push_float(dtype: DType, x: f64, out: &mut Vec<u8>) {
-    match dtype {
-        DType::F16 => out.extend_from_slice(&f16::from_f64(x).to_le_bytes()),
-        DType::BF16 => out.extend_from_slice(&bf16::from_f64(x).to_le_bytes()),
-        DType::F32 => out.extend_from_slice(&(x as f32).to_le_bytes()),
-        _ => out.extend_from_slice(&x.to_le_bytes()),
-    }
-}
-
-/// A decimal of at most 18 digits: `mantissa · 10^exponent`.
-struct Plain {
-    negative: bool,
-    mantissa: u64,
-    exponent: i32,
-    /// Whether there was neither point nor exponent.
-    int: bool,
-}
-
-/// Most digits whose value surely fits an `i64`.
-const MAX_DIGITS: u32 = 18;
-
-/// Powers of ten that a double holds exactly.
-const POWERS: [f64; 23] = [
-    1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18,
-    1e19, 1e20, 1e21, 1e22,
-];
-
-impl Plain {
-    /// Reads one at the start of `text`; `None` for anything else.
-    fn read(text: &[u8]) -> Option<(Plain, &[u8])> {
-        let negative = text.first() == Some(&b'-');
-        let mut p = Plain { negative, mantissa: 0, exponent: 0, int: true };
-        let mut i = usize::from(negative);
-        let mut digits = 0;
-        while let Some(&b) = text.get(i) {
-            match b {
-                b'0'..=b'9' => {
-                    p.mantissa = p.mantissa.wrapping_mul(10).wrapping_add(u64::from(b - b'0'));
-                    digits += 1;
-                    p.exponent -= i32::from(!p.int);
-                }
-                b'.' if p.int && digits > 0 => p.int = false,
-                _ => break,
-            }
-            i += 1;
-        }
-        if digits == 0 || digits > MAX_DIGITS {
-            return None;
-        }
-        if let Some(b'e' | b'E') = text.get(i) {
-            p.int = false;
-            i += 1;
-            let down = text.get(i) == Some(&b'-');
-            i += usize::from(matches!(text.get(i), Some(b'+' | b'-')));
-            let (mut e, start) = (0i32, i);
-            while let Some(b @ b'0'..=b'9') = text.get(i) {
-                e = e.saturating_mul(10).saturating_add(i32::from(b - b'0'));
-                i += 1;
-            }
-            if i == start {
-                return None;
-            }
-            p.exponent = p.exponent.saturating_add(if down { -e } else { e });
-        }
-        match text.get(i) {
-            Some(&b) if !ends(b) => None,
-            _ => Some((p, &text[i..])),
-        }
-    }
-
-    fn is_int(&self) -> bool {
-        self.int
-    }
-
-    /// The value where one rounding gives it: both mantissa and power are exact doubles.
-    fn exact(&self) -> Option<f64> {
-        if self.mantissa >> 53 != 0 {
-            return None;
-        }
-        let m = self.mantissa as f64;
-        let power = POWERS.get(usize::try_from(self.exponent.unsigned_abs()).ok()?)?;
-        let x = if self.exponent < 0 { m / power } else { m * power };
-        Some(if self.negative { -x } else { x })
-    }
+    Some((bytes(token.parse().ok()?), length))
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ mod linalg;
 mod literal;
 mod locs;
 mod neural;
+mod number;
 mod ops;
 mod parallel;
 mod program;
