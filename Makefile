@@ -1,5 +1,5 @@
 # `make demo` and `make test` do everything on a fresh Debian 12 machine with a Rust toolchain.
-.PHONY: help setup demo test test-all lint doc bench npuir clean
+.PHONY: help setup demo test test-all lint doc bench fuzz npuir clean
 
 help:
 	@echo "make demo      compile and train a real step on one and on two ranks, beside the reference's losses"
@@ -7,6 +7,7 @@ help:
 	@echo "make test-all  the tests and the long sweeps"
 	@echo "make lint      formatting, clippy, documentation, all without warnings"
 	@echo "make bench     measurements"
+	@echo "make fuzz      fuzz every reader of files for FUZZ_SECONDS (300) each; needs a nightly toolchain"
 	@echo "make npuir     hand the generated AscendNPU IR to the vendor's compiler (a pip wheel)"
 	@echo "make setup     install what the build needs (apt, cargo)"
 
@@ -33,8 +34,14 @@ doc: setup
 	cargo doc --workspace --no-deps --open
 
 bench: setup
-	cargo run --release -q -p msc-frontends --example import_time -- fixtures/stablehlo/*/model.mlir fixtures/stablehlo/*/model.mlirbc
+	cargo build --release -q -p msc-frontends --examples
+	target/release/examples/measure fixtures/stablehlo/*/model.mlir fixtures/stablehlo/*/model.mlirbc
+	target/release/examples/synthetic target/bench
+	target/release/examples/measure target/bench/*.mlir $(wildcard $(if $(MSC_FIXTURES),$(MSC_FIXTURES)/../real/*/model.mlir*))
 	cargo run --release -q -p msc-codegen --example bench_rows
+
+fuzz: setup
+	@scripts/fuzz.sh
 
 npuir: setup
 	codegen-ascendc/npuir/check.sh
