@@ -10,6 +10,7 @@
 
 pub mod check;
 pub mod comm;
+#[cfg(feature = "cpu")]
 pub mod cpu;
 pub mod data;
 pub mod exec;

@@ -41,7 +41,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    const ALL: [Kind; 6] =
+    pub const ALL: [Kind; 6] =
         [Kind::Meta, Kind::Tables, Kind::Module, Kind::Program, Kind::Kernels, Kind::Constants];
 
     pub fn name(self) -> &'static str {

@@ -1,6 +1,6 @@
 //! Entry points for fuzzers: whatever the bytes, reading a plan ends in a plan or in an error.
 
-use super::container::{self, Section};
+use super::container::{self, Kind, Section};
 use super::{Plan, PlanError};
 
 /// Reads `bytes` as a plan.
@@ -25,4 +25,38 @@ pub fn fuzz_sections(seed: &[u8], mut mutate: impl FnMut(usize, &mut Vec<u8>)) -
     let mut out = Vec::new();
     container::write(&sections, &mut out).map_err(|error| PlanError::Io { path: "memory".into(), error })?;
     Plan::from_bytes(&out)
+}
+
+/// Reads a plan whose sections stand in `frames` one after the other, each as its kind (a byte), its length (three
+/// bytes, little-endian; more than there is means the rest) and its bytes. Hashes and offsets are made right.
+///
+/// # Errors
+/// Those of reading the result.
+pub fn fuzz_frames(mut frames: &[u8]) -> Result<Plan, PlanError> {
+    let mut sections = Vec::new();
+    while let [kind, a, b, c, rest @ ..] = frames {
+        let Some(kind) = Kind::ALL.into_iter().find(|k| *k as u8 == *kind) else { break };
+        let length = u32::from_le_bytes([*a, *b, *c, 0]) as usize;
+        let (bytes, next) = rest.split_at(length.min(rest.len()));
+        sections.push(Section { kind, pieces: vec![bytes] });
+        frames = next;
+    }
+    let mut out = Vec::new();
+    container::write(&sections, &mut out).map_err(|error| PlanError::Io { path: "memory".into(), error })?;
+    Plan::from_bytes(&out)
+}
+
+/// The sections of a plan as [`fuzz_frames`] takes them.
+///
+/// # Errors
+/// Those of reading `plan`.
+pub fn frames(plan: &[u8]) -> Result<Vec<u8>, PlanError> {
+    let mut out = Vec::new();
+    for found in container::read(plan)? {
+        let bytes = &plan[found.range];
+        out.push(found.kind as u8);
+        out.extend_from_slice(&(bytes.len() as u32).to_le_bytes()[..3]);
+        out.extend_from_slice(bytes);
+    }
+    Ok(out)
 }

@@ -15,7 +15,7 @@ mod wire;
 mod write;
 
 pub use container::FORMAT_VERSION;
-pub use fuzz::{fuzz_plan, fuzz_sections};
+pub use fuzz::{frames, fuzz_frames, fuzz_plan, fuzz_sections};
 pub use print::print;
 pub use write::{encode, write};
 
