@@ -90,6 +90,30 @@ fn data_parallel_splits_the_batch() {
     check(&m, &[("dp", 2), ("tp", 2)]);
 }
 
+/// A learned table of positions beside one of tokens: the lookup meets the rows of both.
+const POSITIONS: &str = "module @m
+graph @main(%0: f32[10,3], %1: f32[4,3], %2: i32[4]) {
+  %3 = gather %0, %2 {collapsed_slice_dims = [0], index_vector_dim = 1, offset_dims = [1], operand_batching_dims = [], slice_sizes = [1, 3], start_index_map = [0], start_indices_batching_dims = []} : f32[4,3]
+  %4 = add %3, %1 : f32[4,3]
+  %5 = negate %0 : f32[10,3]
+  return %5, %4
+}
+entry \"train\" @main {
+  param \"tokens.weight\" alias 0
+  param \"positions.weight\" alias 1
+  param \"tokens\"
+  result \"tokens.weight\"
+  result \"positions.weight\"
+}";
+
+#[test]
+fn rows_of_a_table_and_of_its_indices_are_not_split_together() {
+    let m = text::parse(POSITIONS).expect("parses");
+    let (_, report) = check(&m, &[("tp", 2)]);
+    assert_eq!(report.splits.len(), 1, "{:?}", report.splits);
+    assert_eq!(report.splits[0].parameters, ["tokens.weight[0]"]);
+}
+
 #[test]
 fn a_layout_that_does_not_fit_is_refused_with_the_sizes() {
     let mut m = text::parse(MLP).expect("parses");

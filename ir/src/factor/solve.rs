@@ -13,6 +13,7 @@ use crate::op::Operation;
 use crate::ops::call::wires;
 use crate::types::TensorType;
 use smallvec::SmallVec;
+use std::collections::BTreeSet;
 
 pub use super::graph::{graph_factors, graph_rule, reduces};
 
@@ -53,12 +54,18 @@ pub struct Atoms {
     scopes: Vec<Scope>,
 }
 
+/// Collects the atoms that a list has more than once.
+fn twice(mut list: AtomList, out: &mut BTreeSet<AtomId>) {
+    list.sort_unstable();
+    out.extend(list.windows(2).filter(|w| w[0] == w[1]).map(|w| w[0]));
+}
+
 impl Atoms {
     /// Solves the rules of a graph's ops. A call counts as one op with [`graph_rule`] as its rule.
     pub fn solve(module: &Module, graph: &Graph) -> Atoms {
         let mut a = Atoms::default();
         a.add_scope(module, graph, None);
-        a.mark_needs();
+        a.settle();
         a
     }
 
@@ -84,7 +91,7 @@ impl Atoms {
             a.add_scope(module, module.graph(g), Some(g));
         }
         a.scopes.rotate_right(1);
-        a.mark_needs();
+        a.settle();
         a
     }
 
@@ -114,7 +121,7 @@ impl Atoms {
                 a.unify(&x, &y);
             }
         }
-        a.mark_needs();
+        a.settle();
         a
     }
 
@@ -165,23 +172,49 @@ impl Atoms {
         self.scopes.push(scope);
     }
 
-    /// Marks the atoms that some op needs whole, once all refinement is done.
-    fn mark_needs(&mut self) {
-        for s in 0..self.scopes.len() {
-            for op in 0..self.scopes[s].ops.len() {
-                for f in 0..self.scopes[s].ops[op].len() {
-                    let kind = self.scopes[s].rules[op].factors[f].kind;
-                    let atoms = self.resolve(&[self.scopes[s].ops[op][f]]);
-                    for (i, &atom) in atoms.iter().enumerate() {
+    /// Marks the atoms that must stay whole, once all refinement is done: those that some op needs whole, and
+    /// those that one value has twice (`x·xᵀ`) or one op meets twice (a table indexed along its own split
+    /// dimension). The shards of the latter two would be the diagonal blocks only.
+    fn settle(&mut self) {
+        let mut whole = BTreeSet::new();
+        for (s, scope) in self.scopes.iter().enumerate() {
+            for dims in &scope.dims {
+                twice(dims.iter().flat_map(|l| self.resolve(l)).collect(), &mut whole);
+            }
+            for (op, rule) in scope.rules.iter().enumerate() {
+                let op = OpId(op as u32);
+                twice(self.met_by(s, op), &mut whole);
+                for (f, factor) in rule.factors.iter().enumerate() {
+                    let atoms = self.factor_in(s, op, f);
+                    match factor.kind {
+                        FactorKind::Pass | FactorKind::Reduce(_) => {}
                         // A shard of an inner atom is strided: it has no single start.
-                        let inner = i > 0 && matches!(kind, FactorKind::Offset | FactorKind::Range);
-                        if inner || matches!(kind, FactorKind::Whole | FactorKind::Halo { .. }) {
-                            self.mark_whole(atom);
-                        }
+                        FactorKind::Offset | FactorKind::Range => whole.extend(atoms.iter().skip(1)),
+                        FactorKind::Whole | FactorKind::Halo { .. } => whole.extend(atoms),
                     }
                 }
             }
         }
+        whole.into_iter().for_each(|a| self.mark_whole(a));
+    }
+
+    /// The atoms of which an op allows only one to be split along one mesh axis, besides what its values say.
+    ///
+    /// None where every factor passes: a result that lacks such a factor does not depend on it, so that factors
+    /// meet in results only (an optimization barrier passes unrelated values). Otherwise those of all factors;
+    /// an atom listed twice cannot be split at all.
+    pub fn met_by(&self, scope: usize, op: OpId) -> AtomList {
+        let factors = &self.rule_in(scope, op).factors;
+        let passes = |f: usize| factors[f].kind == FactorKind::Pass;
+        if (0..factors.len()).all(passes) {
+            return AtomList::new();
+        }
+        let atoms = |f| self.factor_in(scope, op, f);
+        let mut out: AtomList = (0..factors.len()).filter(|&f| passes(f)).flat_map(atoms).collect();
+        out.sort_unstable();
+        out.dedup();
+        out.extend((0..factors.len()).filter(|&f| !passes(f)).flat_map(atoms));
+        out
     }
 
     /// The scope of a called graph, after [`Atoms::solve_calls`].
@@ -219,13 +252,16 @@ impl Atoms {
         root
     }
 
-    /// Identifies the dimensions of two values of a scope that must always be laid out alike (a donated argument
-    /// and the result that replaces it).
-    pub fn tie(&mut self, scope: usize, a: ValueId, b: ValueId) {
-        for d in 0..self.scopes[scope].dims[a.0 as usize].len() {
-            let (x, y) = (self.dim_in(scope, a, d), self.dim_in(scope, b, d));
-            self.unify(&x, &y);
+    /// Identifies the dimensions of pairs of values of a scope that must always be laid out alike (a donated
+    /// argument and the result that replaces it).
+    pub fn tie(&mut self, scope: usize, pairs: impl IntoIterator<Item = (ValueId, ValueId)>) {
+        for (a, b) in pairs {
+            for d in 0..self.scopes[scope].dims[a.0 as usize].len() {
+                let (x, y) = (self.dim_in(scope, a, d), self.dim_in(scope, b, d));
+                self.unify(&x, &y);
+            }
         }
+        self.settle();
     }
 
     fn flatten(&self, id: AtomId, out: &mut AtomList) {
@@ -356,6 +392,11 @@ impl Atoms {
         self.resolve(&self.scopes[scope].dims[v.0 as usize][d])
     }
 
+    /// The rank of a value of a scope.
+    pub fn rank_in(&self, scope: usize, v: ValueId) -> usize {
+        self.scopes[scope].dims[v.0 as usize].len()
+    }
+
     /// The canonical atoms of factor `f` of the rule of an op of a scope.
     pub fn factor_in(&self, scope: usize, op: OpId, f: usize) -> AtomList {
         self.resolve(&[self.scopes[scope].ops[op.0 as usize][f]])
@@ -378,7 +419,7 @@ impl Atoms {
         self.size_of(atom)
     }
 
-    /// Whether some op needs the atom whole.
+    /// Whether the atom must stay whole.
     pub fn is_whole(&self, atom: AtomId) -> bool {
         self.is_whole_node(self.find(atom))
     }

@@ -47,7 +47,7 @@ impl Branch {
     }
 
     /// Which of [`Operation::callees`] runs for a value of the first operand.
-    fn chosen(&self, decider: &Tensor) -> GraphId {
+    pub(crate) fn chosen(&self, decider: &Tensor) -> GraphId {
         let i = decider.data.get_i64(0);
         match self {
             Branch::If { then, otherwise } => {

@@ -2,6 +2,8 @@
 //! graphs. Built with the feature `testing`.
 
 pub mod cases;
+pub mod graphs;
+pub mod layout;
 pub mod models;
 pub mod reducers;
 pub mod rng;

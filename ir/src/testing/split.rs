@@ -5,8 +5,8 @@
 //! have a factor side by side, results that lack it by the factor's kind. What comes out must be the unsplit op's
 //! result.
 
-use crate::factor::{FactorId, FactorKind, FactorRule, Start, Starts};
-use crate::graph::Graph;
+use crate::factor::{DimFactors, Factor, FactorId, FactorKind, FactorRule, Start, Starts};
+use crate::graph::{Graph, ValueId};
 use crate::interp::{Mode, run};
 use crate::location::LocId;
 use crate::module::Module;
@@ -119,10 +119,11 @@ fn check_form(rule: &FactorRule, operands: &[TensorType], results: &[TensorType]
     Ok(())
 }
 
-struct Shard<'a> {
-    rule: &'a FactorRule,
-    cuts: &'a [Cut],
-    at: &'a [usize],
+/// One shard of an op: where it lies among the cuts.
+pub(super) struct Shard<'a> {
+    pub(super) rule: &'a FactorRule,
+    pub(super) cuts: &'a [Cut],
+    pub(super) at: &'a [usize],
 }
 
 impl Shard<'_> {
@@ -152,12 +153,12 @@ impl Shard<'_> {
     }
 
     /// Shape of a tensor's shard.
-    fn shape(&self, dims: &[crate::factor::DimFactors], shape: &[usize]) -> Vec<usize> {
+    pub(super) fn shape(&self, dims: &[DimFactors], shape: &[usize]) -> Vec<usize> {
         dims.iter().zip(shape).map(|(f, &n)| self.indices(f, n).len()).collect()
     }
 
     /// The elements of a tensor that belong to the shard, in the shard's row-major order.
-    fn elements(&self, dims: &[crate::factor::DimFactors], shape: &[usize]) -> Vec<usize> {
+    pub(super) fn elements(&self, dims: &[DimFactors], shape: &[usize]) -> Vec<usize> {
         let lists: Vec<Vec<usize>> = dims.iter().zip(shape).map(|(f, &n)| self.indices(f, n)).collect();
         let local: Vec<usize> = lists.iter().map(Vec::len).collect();
         let st = strides(shape);
@@ -166,7 +167,7 @@ impl Shard<'_> {
             .collect()
     }
 
-    /// Builds and runs the local form.
+    /// Cuts the operands out and runs the local form on them.
     fn run(
         &self,
         module: &Module,
@@ -174,28 +175,41 @@ impl Shard<'_> {
         inputs: &[Tensor],
         results: &[TensorType],
     ) -> Result<Vec<Tensor>, IrError> {
+        let cut = |(t, dims): (&Tensor, &Vec<DimFactors>)| {
+            let data = t.data.pick(self.elements(dims, &t.shape).into_iter());
+            (t.dtype(), Tensor::new(self.shape(dims, &t.shape), data))
+        };
+        let mine: Vec<(DType, Tensor)> = inputs.iter().zip(&self.rule.operands).map(cut).collect();
+        let starts: Vec<(FactorId, usize, Factor)> =
+            self.cuts.iter().map(|(f, _)| (*f, self.range(*f).0, self.rule.factors[*f].clone())).collect();
+        self.run_on(module, op, &mine, results, &starts)
+    }
+
+    /// Builds and runs the local form on this shard's operands, whose element types in the graph are given
+    /// beside them: `results` are the whole results' types, `split` the first index of each split factor of the
+    /// op's rule.
+    pub(super) fn run_on(
+        &self,
+        module: &Module,
+        op: &Op,
+        mine: &[(DType, Tensor)],
+        results: &[TensorType],
+        split: &[(FactorId, usize, Factor)],
+    ) -> Result<Vec<Tensor>, IrError> {
         let mut m = module.clone();
         let mut g = Graph::new("shard");
-        let mut params = Vec::new();
-        let mut mine = Vec::new();
-        for (o, t) in inputs.iter().enumerate() {
-            let dims = &self.rule.operands[o];
-            let shape = self.shape(dims, &t.shape);
-            let data = t.data.pick(self.elements(dims, &t.shape).into_iter());
-            params.push(g.add_param(TensorType::new(t.dtype(), shape.iter().copied())));
-            mine.push(Tensor::new(shape, data));
-        }
+        let params: Vec<ValueId> = mine.iter().map(|(d, t)| g.add_param(t.ty().with_dtype(*d))).collect();
         let local: Vec<TensorType> = results
             .iter()
             .zip(&self.rule.results)
             .map(|(t, dims)| TensorType::new(t.dtype, self.shape(dims, &t.shape)))
             .collect();
         let mut starts = Starts::new();
-        for (f, _) in self.cuts {
-            let id = m.constants.intern_splat(TensorType::scalar(DType::I32), self.range(*f).0 as f64);
+        for (f, first, factor) in split {
+            let id = m.constants.intern_splat(TensorType::scalar(DType::I32), *first as f64);
             let value = g.add1(&m, ConstantOp { id }, &[], LocId::UNKNOWN)?;
-            let reduced = matches!(self.rule.factors[*f].kind, FactorKind::Reduce(_));
-            starts.insert(*f, Start { value, global: self.rule.factors[*f].size, reduced });
+            let reduced = matches!(factor.kind, FactorKind::Reduce(_));
+            starts.insert(*f, Start { value, global: factor.size, reduced });
         }
         let out = op.build_shard(&mut m, &mut g, &params, &local, &starts, LocId::UNKNOWN)?;
         let types: Vec<TensorType> = out.iter().map(|&v| g.ty(v).clone()).collect();
@@ -205,8 +219,17 @@ impl Shard<'_> {
         g.set_results(out.to_vec());
         let id = m.add_graph(g);
         crate::verify::verify(&m)?;
-        run(&m, id, &mine, Mode::Wide)
+        let inputs: Vec<Tensor> = mine.iter().map(|(_, t)| t.clone()).collect();
+        run(&m, id, &inputs, Mode::Wide)
     }
+}
+
+/// Combines the shards' partial results elementwise; `None` if their types differ.
+pub(super) fn fold(m: Monoid, shards: &[Tensor]) -> Option<Tensor> {
+    let (first, rest) = shards.split_first()?;
+    rest.iter().try_fold(first.clone(), |a, b| {
+        Some(Tensor::new(a.shape.clone(), combine(combiner(m), &a.data, &b.data)?))
+    })
 }
 
 /// Puts a shard's result in its place, combining it with what is there by the kinds of the factors it lacks.

@@ -12,7 +12,7 @@
 
 use super::{Options, SplitReport, lower};
 use crate::error::{PassError, Result};
-use msc_ir::factor::solve::{AtomId, Atoms};
+use msc_ir::factor::solve::{AtomId, AtomList, Atoms};
 use msc_ir::graph::ValueId;
 use msc_ir::module::{AxisId, Mesh, Sharding};
 use msc_ir::{Entry, Graph, GraphId, Module, TensorType};
@@ -61,11 +61,8 @@ impl Problem {
         let info = module.entry()?.clone();
         let mut atoms = Atoms::solve_calls(module, info.graph);
         let g = module.graph(info.graph);
-        for (p, &v) in info.params.iter().zip(g.params()) {
-            if let Some(r) = p.alias {
-                atoms.tie(0, v, g.results()[r as usize]);
-            }
-        }
+        let donated = info.params.iter().zip(g.params());
+        atoms.tie(0, donated.filter_map(|(p, &v)| Some((v, g.results()[p.alias? as usize]))));
         Ok(Problem { atoms, entry: info.graph, info })
     }
 
@@ -164,24 +161,26 @@ impl Problem {
         found
     }
 
-    /// Pairs of `candidates` that meet in one value; a pair (a, a) if one value has the atom twice.
+    /// Pairs of `candidates` that meet in one value or in one op: a rank would hold, or compute, a diagonal block.
     fn conflicts(&self, module: &Module, candidates: &[AtomId]) -> BTreeSet<(usize, usize)> {
         let mut out = BTreeSet::new();
+        let mut meet = |atoms: AtomList| {
+            let met: Vec<usize> =
+                atoms.iter().filter_map(|atom| candidates.iter().position(|c| c == atom)).collect();
+            for (i, &a) in met.iter().enumerate() {
+                for &b in &met[i + 1..] {
+                    out.insert((a.min(b), a.max(b)));
+                }
+            }
+        };
         for (id, g) in module.graphs() {
             let Some(scope) = self.atoms.scope_of(id) else { continue };
             for v in 0..g.value_count() as u32 {
                 let v = ValueId(v);
-                let mut met: Vec<usize> = Vec::new();
-                for d in 0..g.ty(v).rank() {
-                    for atom in self.atoms.dim_in(scope, v, d) {
-                        met.extend(candidates.iter().position(|&c| c == atom));
-                    }
-                }
-                for (i, &a) in met.iter().enumerate() {
-                    for &b in &met[i + 1..] {
-                        out.insert((a.min(b), a.max(b)));
-                    }
-                }
+                meet((0..g.ty(v).rank()).flat_map(|d| self.atoms.dim_in(scope, v, d)).collect());
+            }
+            for (op, _) in g.ops() {
+                meet(self.atoms.met_by(scope, op));
             }
         }
         out
