@@ -1,10 +1,12 @@
 # `make demo` and `make test` do everything on a fresh Debian 12 machine with a Rust toolchain.
-.PHONY: help setup demo test test-all lint doc bench fuzz npuir clean
+.PHONY: help setup demo test test-all oracle-mutants loss-curves lint doc bench fuzz npuir clean
 
 help:
 	@echo "make demo      compile and train a real step on one and on two ranks, beside the reference's losses"
 	@echo "make test      build and run the tests"
 	@echo "make test-all  the tests and the long sweeps"
+	@echo "make oracle-mutants  is the check against a reference able to see a wrong step? writes docs/oracle.md"
+	@echo "make loss-curves     fifty steps of every fixture beside the reference's losses; writes docs/oracle.md"
 	@echo "make lint      formatting, clippy, documentation, all without warnings"
 	@echo "make bench     measurements"
 	@echo "make fuzz      fuzz every reader of files for FUZZ_SECONDS (300) each; needs a nightly toolchain"
@@ -24,6 +26,14 @@ test: setup
 
 test-all: test
 	cargo nextest run --workspace --run-ignored ignored-only --no-fail-fast
+
+# Fixtures to mutate and to train: MSC_FIXTURES names a folder of more.
+MSC_FIXTURES ?= fixtures/stablehlo
+oracle-mutants: setup
+	cargo run -q -p msc-tests --bin oracle-mutants -- --markdown docs/oracle.md "$(MSC_FIXTURES)"
+
+loss-curves: setup
+	cargo run -q -p msc-tests --bin loss-curves -- --markdown docs/oracle.md --tp2 llama_torchax_tiny "$(MSC_FIXTURES)"
 
 lint: setup
 	cargo fmt --all --check

@@ -198,3 +198,112 @@ fn what_a_module_computes_in_is_found_in_its_arithmetic() {
     assert_eq!(of("  %2 = multiply %0, %0 : bf16[4]\n  return %2\n"), Compute::Bf16);
     assert_eq!(of("  %2 = multiply %1, %1 : f32[4]\n  return %2\n"), Compute::F32);
 }
+
+#[test]
+fn distances_between_two_compilers_pass() {
+    // The largest measured ones of each kind: random, not one element's.
+    let mut r = Random(11);
+    let s = state(13, 0.0);
+    for (compute, dtype, distance) in [
+        (Compute::F32, DType::F32, 1.5e-6),
+        (Compute::Bf16, DType::F32, 1.8e-2),
+        (Compute::Fp16, DType::F32, 5e-3),
+        (Compute::Bf16, DType::BF16, 5.1e-2),
+    ] {
+        let off = r.vector(s.update.len(), 1.0);
+        let (n, m) = (norm(&off), norm(&s.update));
+        let v = s.before.iter().zip(&s.update).zip(&off).map(|((x, u), o)| x + u + o * distance * m / n);
+        assert!(s.passes(compute, dtype, &tensor(dtype, &v.collect::<Vec<f64>>())), "{compute:?} {dtype}");
+    }
+    assert!(plain(&[1.0 + 9e-7], &[1.0], Compute::F32));
+    assert!(plain(&[1.0 + 1.1e-2], &[1.0], Compute::Bf16));
+    assert!(plain(&[1.0 + 3.4e-3], &[1.0], Compute::Fp16));
+}
+
+fn norm(v: &[f64]) -> f64 {
+    v.iter().map(|x| x * x).sum::<f64>().sqrt()
+}
+
+#[test]
+fn a_fault_in_a_few_elements_of_state_is_seen() {
+    // One row of 64 that is not updated, updated with the wrong sign, or not a number.
+    let s = state(17, 0.0);
+    for (compute, dtype) in CASES {
+        for wrong in [0.0, -1.0, f64::NAN] {
+            let part = |(i, (x, u)): (usize, (&f64, &f64))| x + if i < 64 { u * wrong } else { *u };
+            let v: Vec<f64> = s.before.iter().zip(&s.update).enumerate().map(part).collect();
+            assert!(!s.passes(compute, dtype, &tensor(dtype, &v)), "{compute:?} {dtype}: row times {wrong}");
+        }
+    }
+    // In f32, one element of 4096 is enough.
+    let mut v: Vec<f64> = s.before.iter().zip(&s.update).map(|(x, u)| x + u).collect();
+    v[77] = s.before[77] - s.update[77];
+    assert!(!s.passes(Compute::F32, DType::F32, &tensor(DType::F32, &v)));
+}
+
+#[test]
+fn state_that_should_not_change_may_round_but_not_move() {
+    let x = tensor(DType::F32, &[1.0, -2.0, 0.0]);
+    let same = |v: &[f64]| {
+        let a = tensor(DType::F32, v);
+        let item = Item { name: "frozen", actual: &a, reference: &x, initial: Some(&x) };
+        check([item], Compute::F32).passed()
+    };
+    assert!(same(&[1.0, -2.0, 0.0]));
+    assert!(same(&[1.0 + f64::from(f32::EPSILON), -2.0, 0.0]));
+    assert!(!same(&[1.0 + 1e-6, -2.0, 0.0]));
+    assert!(!same(&[-1.0, -2.0, 0.0]));
+}
+
+#[test]
+fn shapes_are_exact() {
+    let v = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
+    let shaped = |shape: [usize; 2]| Tensor::from_f64s(&TensorType::new(DType::F32, shape), &v);
+    let (a, b) = (shaped([2, 3]), shaped([3, 2]));
+    for initial in [None, Some(&b)] {
+        let item = Item { name: "y", actual: &a, reference: &b, initial };
+        let report = check([item], Compute::Bf16);
+        assert!(!report.passed());
+        assert!(
+            report.rows[0].note.contains("is f32[2,3], the reference is f32[3,2]"),
+            "{}",
+            report.rows[0].note
+        );
+    }
+    // The reference fits, but what was there before the step did not.
+    let item = Item { name: "y", actual: &b, reference: &b, initial: Some(&a) };
+    assert!(!check([item], Compute::Bf16).passed());
+}
+
+#[test]
+fn large_integers_are_exact() {
+    let one = |v: u64| Tensor::new([1], Storage::U64(vec![v]));
+    for (a, b) in [(u64::MAX, u64::MAX - 1), (1 << 63, (1 << 63) + 1), (5, 4)] {
+        let (a, b) = (one(a), one(b));
+        for initial in [None, Some(&b)] {
+            let item = Item { name: "key", actual: &a, reference: &b, initial };
+            assert!(!check([item], Compute::Bf16).passed());
+        }
+    }
+}
+
+#[test]
+fn every_output_must_be_there() {
+    let s = state(9, 0.0);
+    let key = |v: u32| Tensor::new([1], Storage::U32(vec![v]));
+    let inputs = [tensor(DType::F32, &s.before), tensor(DType::F32, &[1.0]), key(1)];
+    let all = [tensor(DType::F32, &[2.0]), s.after(DType::F32, 1.0), key(2)];
+    let verdict = |outputs: &[Tensor], reference: &[Tensor]| {
+        check_outputs(&entry(), &[(2, 2)], &inputs, outputs, reference, Compute::F32)
+    };
+    assert!(verdict(&all, &all).passed());
+    let short = verdict(&all[..2], &all);
+    assert!(!short.passed() && short.rows.len() == 3);
+    assert!(
+        short.render(3).contains("key") && short.render(3).contains("was not computed"),
+        "{}",
+        short.render(3)
+    );
+    assert!(!verdict(&all, &all[..1]).passed());
+    assert!(!verdict(&[], &[]).passed());
+}

@@ -1,4 +1,8 @@
-//! Shared parts of msc's end-to-end tests: fixtures and comparison.
+//! Shared parts of msc's end-to-end tests: fixtures, comparison, mutants.
+
+pub mod curves;
+pub mod meta;
+pub mod mutants;
 
 use msc_frontends::npz;
 use msc_ir::interp::{Mode, run_ranks};

@@ -69,14 +69,16 @@ impl Operation for Convert {
         match self {
             Convert::Value(_) => Ok(vec![inputs[0].converted(results[0].dtype)]),
             Convert::Bits(d) => {
-                if cx.is_wide() && (d.is_float() || inputs[0].dtype().is_float()) {
+                if cx.is_wide() && inputs[0].dtype().is_float() {
                     return Err(IrError::unsupported(
                         self.name(),
                         "floats have no bits of their own type in wide mode",
                     ));
                 }
+                // The float that an integer's bits spell is exact in any wider type.
                 let data = Storage::from_bytes(*d, inputs[0].data.bytes());
-                Ok(vec![Tensor { shape: inputs[0].shape.clone(), data }])
+                let spelled = Tensor { shape: inputs[0].shape.clone(), data };
+                Ok(vec![spelled.converted(results[0].dtype)])
             }
         }
     }

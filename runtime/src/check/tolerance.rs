@@ -70,6 +70,15 @@ pub struct Tolerance {
 }
 
 impl Tolerance {
+    /// The largest distances between two correct compilers: what is nearer cannot be told from a right step.
+    pub fn measured(compute: Compute) -> Tolerance {
+        match compute {
+            Compute::F32 => Tolerance { plain: 9e-7, update: 1.5e-6, update_16: 5.1e-2 },
+            Compute::Bf16 => Tolerance { plain: 1.1e-2, update: 1.8e-2, update_16: 5.1e-2 },
+            Compute::Fp16 => Tolerance { plain: 3.4e-3, update: 5e-3, update_16: 5.1e-2 },
+        }
+    }
+
     /// The tolerance for a compute type.
     pub fn of(compute: Compute) -> Tolerance {
         match compute {
