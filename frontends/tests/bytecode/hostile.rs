@@ -223,6 +223,20 @@ fn ops() {
     refused(&Artifact { ir: two, ..Artifact::identity() }.build(), Syntax, "does not hold one module");
 }
 
+/// An artifact that is read but cannot be imported: the message has the op's name and where it is in the file.
+#[test]
+fn the_importer_names_op_and_byte() {
+    let mut a = Artifact::identity();
+    a.ops[2].1 = "cosine_v1";
+    let bytes = a.build();
+    let op = Artifact::add([0, 0]);
+    let at = bytes.windows(op.len()).position(|w| w == op).expect("the op is in the file");
+    let error = msc_frontends::read_bytes("step.mlirbc", &bytes).unwrap_err();
+    assert_eq!(error.code(), Invalid, "{error}");
+    let text = error.to_string();
+    assert!(text.contains("stablehlo.cosine") && text.ends_with(&format!("--> step.mlirbc, byte {at}")), "{text}");
+}
+
 /// A constant of another version of bytecode has no properties section; a mask that says so is refused.
 #[test]
 fn properties_need_version_5() {
