@@ -234,7 +234,10 @@ fn the_importer_names_op_and_byte() {
     let error = msc_frontends::read_bytes("step.mlirbc", &bytes).unwrap_err();
     assert_eq!(error.code(), Invalid, "{error}");
     let text = error.to_string();
-    assert!(text.contains("stablehlo.cosine") && text.ends_with(&format!("--> step.mlirbc, byte {at}")), "{text}");
+    assert!(
+        text.contains("stablehlo.cosine") && text.ends_with(&format!("--> step.mlirbc, byte {at}")),
+        "{text}"
+    );
 }
 
 /// A constant of another version of bytecode has no properties section; a mask that says so is refused.
