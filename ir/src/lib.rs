@@ -28,6 +28,7 @@ pub mod testing;
 pub mod text;
 pub mod types;
 pub mod verify;
+mod view;
 
 pub use attr::{AttrMap, AttrValue};
 pub use constant::{ConstId, ConstantStore};

@@ -1,9 +1,10 @@
 //! Dense tensors in host memory, the interpreter's values.
 
 use crate::dtype::DType;
-use crate::types::{TensorType, strides};
+use crate::types::TensorType;
 use half::{bf16, f16};
-use smallvec::SmallVec;
+
+pub use crate::view::IndexSpace;
 
 /// The f32 nearest to `x` towards zero, with its last bit set if that is inexact ("round to odd"): rounding it
 /// again to a format of at most 22 bits gives what rounding `x` at once would (Boldo & Melquiond, "When double
@@ -373,46 +374,5 @@ impl Tensor {
             (s, d) => Storage::from_f64s(d, &s.to_f64s()),
         };
         Tensor { shape: self.shape.clone(), data }
-    }
-
-    /// The block `[start, start + size)` of every dimension.
-    pub fn block(&self, start: &[usize], size: &[usize]) -> Tensor {
-        let st = strides(&self.shape);
-        let index = IndexSpace::new(size)
-            .map(|ix| ix.iter().zip(start).zip(&st).map(|((i, s), t)| (i + s) * t).sum());
-        Tensor::new(size.iter().copied(), self.data.pick(index))
-    }
-}
-
-/// Iterates over the multi-indices of a shape in row-major order.
-#[derive(Clone, Debug)]
-pub struct IndexSpace {
-    shape: SmallVec<[usize; 6]>,
-    next: Option<SmallVec<[usize; 6]>>,
-}
-
-impl IndexSpace {
-    /// All indices of `shape`; none if a dimension is zero, one (empty) for a scalar.
-    pub fn new(shape: &[usize]) -> IndexSpace {
-        let next = (!shape.contains(&0)).then(|| SmallVec::from_elem(0, shape.len()));
-        IndexSpace { shape: shape.into(), next }
-    }
-}
-
-impl Iterator for IndexSpace {
-    type Item = SmallVec<[usize; 6]>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let cur = self.next.take()?;
-        let mut n = cur.clone();
-        for d in (0..n.len()).rev() {
-            n[d] += 1;
-            if n[d] < self.shape[d] {
-                self.next = Some(n);
-                return Some(cur);
-            }
-            n[d] = 0;
-        }
-        Some(cur)
     }
 }

@@ -2,7 +2,7 @@
 
 use msc_ir::interp::Mode;
 use msc_ir::testing::run_text;
-use msc_ir::{DType, Monoid, Tensor, TensorType};
+use msc_ir::{DType, Monoid, Storage, Tensor, TensorType};
 
 fn f32s(shape: &[usize], v: &[f64]) -> Tensor {
     Tensor::from_f64s(&TensorType::new(DType::F32, shape.iter().copied()), v)
@@ -32,6 +32,19 @@ const ARGMAX: &str = "graph @argmax(%0: f32[], %1: i32[], %2: f32[], %3: i32[]) 
   %6 = select %4, %1, %3 : i32[]
   return %5, %6
 }";
+
+#[test]
+fn integer_products_wrap_in_the_width_of_the_result() {
+    let dot = |d: &str, x: Tensor, y: Tensor| {
+        let dims = "lhs_batch = [], lhs_contract = [0], rhs_batch = [], rhs_contract = [0]";
+        let op = format!("dot_general %0, %1 {{dtype = {d}, {dims}}}");
+        run("", &format!("%0: {d}[2], %1: {d}[2]"), &op, &format!("{d}[]"), &[x, y]).concat()
+    };
+    // 2³² − 21, and 2⁶⁴ + 15.
+    assert_eq!(dot("i32", i32s(&[2], &[65536., 3.]), i32s(&[2], &[65536., -7.])), [-21.]);
+    let u64s = |v: [u64; 2]| Tensor::new([2], Storage::U64(v.to_vec()));
+    assert_eq!(dot("u64", u64s([1 << 63, 5]), u64s([2, 3])), [15.]);
+}
 
 #[test]
 fn reduce_by_monoids() {

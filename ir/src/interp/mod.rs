@@ -1,4 +1,5 @@
-//! The reference interpreter: the specification in code, and the oracle of every rewrite. Never fast.
+//! The reference interpreter: the specification in code, and the oracle of every rewrite. Matrix products go through a
+//! library and data moves in typed loops, on one thread, so that results depend on nothing but the inputs.
 //!
 //! Two modes: [`Mode::Spec`] rounds after every op to the op's own type; [`Mode::Wide`] holds every float as
 //! f64, so that what is left of a difference is the program's and not its rounding's.

@@ -213,6 +213,29 @@ pub fn combine(kind: BinaryKind, a: &Storage, b: &Storage) -> Option<Storage> {
             Storage::$variant($x.iter().zip($y).map(|(&p, &q)| $f(kind, p, q)).collect())
         };
     }
+    // The common ones with the function outside of the loop.
+    macro_rules! fast {
+        ($($variant:ident),*) => {
+            match (kind, a, b) {
+                $(
+                    (BinaryKind::Add, Storage::$variant(x), Storage::$variant(y)) => {
+                        return Some(Storage::$variant(x.iter().zip(y).map(|(p, q)| p + q).collect()));
+                    }
+                    (BinaryKind::Subtract, Storage::$variant(x), Storage::$variant(y)) => {
+                        return Some(Storage::$variant(x.iter().zip(y).map(|(p, q)| p - q).collect()));
+                    }
+                    (BinaryKind::Multiply, Storage::$variant(x), Storage::$variant(y)) => {
+                        return Some(Storage::$variant(x.iter().zip(y).map(|(p, q)| p * q).collect()));
+                    }
+                    (BinaryKind::Divide, Storage::$variant(x), Storage::$variant(y)) => {
+                        return Some(Storage::$variant(x.iter().zip(y).map(|(p, q)| p / q).collect()));
+                    }
+                )*
+                _ => {}
+            }
+        };
+    }
+    fast!(F32, F64);
     let narrow16 = |k, p: f16, q: f16| f16::from_f32(f32_fn(k, p.to_f32(), q.to_f32()));
     let narrow_b = |k, p: bf16, q: bf16| bf16::from_f32(f32_fn(k, p.to_f32(), q.to_f32()));
     Some(match (a, b) {

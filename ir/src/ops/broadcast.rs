@@ -7,7 +7,7 @@ use crate::factor::{FactorKind, FactorRule};
 use crate::interp::EvalCx;
 use crate::module::Module;
 use crate::op::{Op, Operation};
-use crate::tensor::{IndexSpace, Tensor};
+use crate::tensor::Tensor;
 use crate::types::{Shape, TensorType, strides};
 
 /// `broadcast_in_dim`: operand dimension `i` becomes result dimension `dims[i]`; size-1 dimensions stretch
@@ -69,14 +69,13 @@ impl Operation for BroadcastInDim {
     fn eval(&self, inputs: &[&Tensor], _: &[TensorType], _: &EvalCx<'_>) -> Result<Vec<Tensor>> {
         let x = inputs[0];
         let st = strides(&x.shape);
-        let mut step = vec![0usize; self.shape.len()];
+        let mut step = vec![0isize; self.shape.len()];
         for (i, &d) in self.dims.iter().enumerate() {
             if x.shape[i] != 1 {
-                step[d] = st[i];
+                step[d] = st[i] as isize;
             }
         }
-        let index = IndexSpace::new(&self.shape).map(|ix| ix.iter().zip(&step).map(|(i, s)| i * s).sum());
-        Ok(vec![Tensor::new(self.shape.iter().copied(), x.data.pick(index))])
+        Ok(vec![Tensor::new(self.shape.iter().copied(), x.data.strided(0, &self.shape, &step))])
     }
 
     fn factor_rule(&self, operands: &[&TensorType], results: &[TensorType], _: &Module) -> FactorRule {

@@ -10,7 +10,7 @@ use crate::module::Module;
 use crate::monoid::Monoid;
 use crate::op::{Op, Operation};
 use crate::tensor::{Storage, Tensor};
-use crate::types::{Shape, TensorType, strides};
+use crate::types::{Shape, TensorType};
 
 /// `dot_general`: result dimensions are batching, then free dimensions of the left, then of the right operand
 /// (StableHLO specification, "dot_general"). Precision and algorithm hints are not kept: products are exact and
@@ -61,18 +61,82 @@ impl DotGeneral {
     }
 }
 
-/// The elements of `t` as doubles with its dimensions in the order `dims`.
-fn permuted(t: &Tensor, dims: impl Iterator<Item = usize>) -> Vec<f64> {
-    let dims: Vec<usize> = dims.collect();
-    let st = strides(&t.shape);
-    let values = t.data.to_f64s();
-    if dims.iter().copied().eq(0..dims.len()) {
-        return values;
+/// An operand as a batch of matrices, row-major or column-major.
+struct Matrices {
+    data: Storage,
+    row_step: isize,
+    column_step: isize,
+}
+
+/// The dimensions `batch`, then rows, then columns, in the order in which they lie if that is one of the two.
+fn matrices(t: &Tensor, batch: &[usize], rows: &[usize], columns: &[usize]) -> Matrices {
+    let size = |dims: &[usize]| dims.iter().map(|&d| t.shape[d]).product::<usize>() as isize;
+    let (by_rows, by_columns) = ([batch, rows, columns].concat(), [batch, columns, rows].concat());
+    if by_columns.is_sorted() && !by_rows.is_sorted() {
+        return Matrices { data: t.data.clone(), row_step: 1, column_step: size(rows) };
     }
-    let shape: Vec<usize> = dims.iter().map(|&d| t.shape[d]).collect();
-    crate::tensor::IndexSpace::new(&shape)
-        .map(|ix| values[ix.iter().zip(&dims).map(|(i, &d)| i * st[d]).sum::<usize>()])
-        .collect()
+    let data = if by_rows.is_sorted() { t.data.clone() } else { t.in_order(&by_rows) };
+    Matrices { data, row_step: size(columns), column_step: 1 }
+}
+
+/// Products of (batch, m, n, k) float matrices in f64.
+fn float_products(l: &Matrices, r: &Matrices, (b, m, n, k): (usize, usize, usize, usize)) -> Vec<f64> {
+    let (x, y) = (l.data.to_f64s(), r.data.to_f64s());
+    let mut out = vec![0f64; b * m * n];
+    if m * n == 0 {
+        return out;
+    }
+    for (i, c) in out.chunks_exact_mut(m * n).enumerate() {
+        let (x, y) = (&x[i * m * k..][..m * k], &y[i * k * n..][..k * n]);
+        // SAFETY: `x` holds m·k elements, `y` k·n and `c` m·n, and the steps are those of dense matrices, so every
+        // element addressed lies in them; `c` is borrowed mutably and overlaps neither.
+        unsafe {
+            matrixmultiply::dgemm(
+                m,
+                k,
+                n,
+                1.0,
+                x.as_ptr(),
+                l.row_step,
+                l.column_step,
+                y.as_ptr(),
+                r.row_step,
+                r.column_step,
+                0.0,
+                c.as_mut_ptr(),
+                n as isize,
+                1,
+            );
+        }
+    }
+    out
+}
+
+/// Products of (batch, m, n, k) integer matrices modulo 2⁶⁴.
+fn integer_products(
+    l: &Matrices,
+    r: &Matrices,
+    (b, m, n, k): (usize, usize, usize, usize),
+) -> Result<Vec<i64>> {
+    let wide = |s: &Storage| match Tensor::new([s.len()], s.clone()).converted(DType::I64).data {
+        Storage::I64(v) => Ok(v),
+        other => Err(IrError::ty("dot_general", format!("{} is no integer type", other.dtype()))),
+    };
+    let (x, y) = (wide(&l.data)?, wide(&r.data)?);
+    let mut out = vec![0i64; b * m * n];
+    for bi in 0..b {
+        for mi in 0..m {
+            let row = &mut out[(bi * m + mi) * n..][..n];
+            for ki in 0..k {
+                let a = x[bi * m * k + mi * l.row_step as usize + ki * l.column_step as usize];
+                let first = bi * k * n + ki * r.row_step as usize;
+                for (ni, o) in row.iter_mut().enumerate() {
+                    *o = o.wrapping_add(a.wrapping_mul(y[first + ni * r.column_step as usize]));
+                }
+            }
+        }
+    }
+    Ok(out)
 }
 
 impl Operation for DotGeneral {
@@ -131,28 +195,22 @@ impl Operation for DotGeneral {
         Ok(vec![out])
     }
 
-    /// Sums are accumulated in f64 and rounded once, so the result does not depend on an order.
+    /// Float sums are accumulated in f64, in an order that depends on the sizes only, and rounded once; integers
+    /// wrap in the result's width.
     fn eval(&self, inputs: &[&Tensor], results: &[TensorType], _: &EvalCx<'_>) -> Result<Vec<Tensor>> {
         let (lt, rt) = (inputs[0].ty(), inputs[1].ty());
-        let (b, m, n, k) = self.matmul_sizes(&lt, &rt);
+        let sizes = self.matmul_sizes(&lt, &rt);
         let lfree = DotGeneral::free(lt.rank(), &self.lhs_batch, &self.lhs_contract);
         let rfree = DotGeneral::free(rt.rank(), &self.rhs_batch, &self.rhs_contract);
-        let l = permuted(inputs[0], self.lhs_batch.iter().chain(&lfree).chain(&self.lhs_contract).copied());
-        let r = permuted(inputs[1], self.rhs_batch.iter().chain(&self.rhs_contract).chain(&rfree).copied());
-        let mut out = vec![0f64; b * m * n];
-        for bi in 0..b {
-            for mi in 0..m {
-                let row = &mut out[(bi * m + mi) * n..][..n];
-                for ki in 0..k {
-                    let a = l[(bi * m + mi) * k + ki];
-                    let rr = &r[(bi * k + ki) * n..][..n];
-                    for (o, x) in row.iter_mut().zip(rr) {
-                        *o += a * x;
-                    }
-                }
-            }
+        let l = matrices(inputs[0], &self.lhs_batch, &lfree, &self.lhs_contract);
+        let r = matrices(inputs[1], &self.rhs_batch, &self.rhs_contract, &rfree);
+        let (shape, dtype) = (results[0].shape.iter().copied(), results[0].dtype);
+        if lt.dtype.is_float() || rt.dtype.is_float() {
+            let out = float_products(&l, &r, sizes);
+            return Ok(vec![Tensor::new(shape, Storage::from_f64s(dtype, &out))]);
         }
-        Ok(vec![Tensor::new(results[0].shape.iter().copied(), Storage::from_f64s(results[0].dtype, &out))])
+        let out = Storage::I64(integer_products(&l, &r, sizes)?);
+        Ok(vec![Tensor::new(shape, out).converted(dtype)])
     }
 
     fn factor_rule(&self, operands: &[&TensorType], results: &[TensorType], _: &Module) -> FactorRule {

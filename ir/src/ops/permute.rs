@@ -7,7 +7,7 @@ use crate::factor::{FactorKind, FactorRule};
 use crate::interp::EvalCx;
 use crate::module::Module;
 use crate::op::{Op, Operation};
-use crate::tensor::{IndexSpace, Tensor};
+use crate::tensor::Tensor;
 use crate::types::{Shape, TensorType, strides};
 
 /// Ops that move elements about (StableHLO specification, "transpose" and "reverse").
@@ -69,19 +69,16 @@ impl Operation for Permute {
 
     fn eval(&self, inputs: &[&Tensor], results: &[TensorType], _: &EvalCx<'_>) -> Result<Vec<Tensor>> {
         let x = inputs[0];
-        let st = strides(&x.shape);
         let shape = &results[0].shape;
         let data = match self {
-            Permute::Transpose(p) => {
-                let step: Shape = p.iter().map(|&d| st[d]).collect();
-                x.data.pick(IndexSpace::new(shape).map(|ix| ix.iter().zip(&step).map(|(i, s)| i * s).sum()))
+            Permute::Transpose(p) => x.in_order(p),
+            Permute::Reverse(_) if x.is_empty() => x.data.clone(),
+            Permute::Reverse(dims) => {
+                let st = strides(&x.shape);
+                let sign = |d: usize| if dims.contains(&d) { -1 } else { 1 };
+                let step: Vec<isize> = st.iter().enumerate().map(|(d, &s)| sign(d) * s as isize).collect();
+                x.data.strided(dims.iter().map(|&d| (shape[d] - 1) * st[d]).sum(), shape, &step)
             }
-            Permute::Reverse(dims) => x.data.pick(IndexSpace::new(shape).map(|ix| {
-                ix.iter()
-                    .enumerate()
-                    .map(|(d, &i)| st[d] * if dims.contains(&d) { shape[d] - 1 - i } else { i })
-                    .sum()
-            })),
         };
         Ok(vec![Tensor::new(shape.iter().copied(), data)])
     }

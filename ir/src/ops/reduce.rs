@@ -10,8 +10,8 @@ use crate::module::Module;
 use crate::monoid::Monoid;
 use crate::op::{Op, Operation};
 use crate::ops::binary::{BinaryKind, combine};
-use crate::tensor::{IndexSpace, Storage, Tensor};
-use crate::types::{Shape, TensorType, strides};
+use crate::tensor::{Storage, Tensor};
+use crate::types::{Shape, TensorType};
 
 /// `reduce`: `T[…] → T[…]` without `dims` (StableHLO specification, "reduce"). The initial value is the monoid's
 /// identity; readers turn another one into an op of its own.
@@ -83,36 +83,41 @@ impl Operation for Reduce {
     fn eval(&self, inputs: &[&Tensor], results: &[TensorType], _: &EvalCx<'_>) -> Result<Vec<Tensor>> {
         let x = inputs[0];
         let kept: Shape = (0..x.shape.len()).filter(|d| !self.dims.contains(d)).collect();
-        let st = strides(&x.shape);
         let shape = &results[0].shape;
-        let base: Vec<usize> =
-            IndexSpace::new(shape).map(|ix| ix.iter().zip(&kept).map(|(i, &d)| i * st[d]).sum()).collect();
-        let inner: Shape = self.dims.iter().map(|&d| x.shape[d]).collect();
-        let offset: Vec<usize> = IndexSpace::new(&inner)
-            .map(|ix| ix.iter().zip(&self.dims).map(|(i, &d)| i * st[d]).sum())
-            .collect();
+        let inner: usize = self.dims.iter().map(|&d| x.shape[d]).product();
         let dtype = x.dtype();
+        let order = |first: &Shape, last: &Shape| x.in_order(&[&first[..], &last[..]].concat());
         let data = if dtype.is_float() {
-            let values = x.data.to_f64s();
-            let (start, kind) = (self.monoid.identity(dtype), combiner(self.monoid));
-            let step = |acc: f64, v: f64| match kind {
-                BinaryKind::Add => acc + v,
-                BinaryKind::Multiply => acc * v,
-                BinaryKind::Maximum if acc.is_nan() || v.is_nan() => f64::NAN,
-                BinaryKind::Minimum if acc.is_nan() || v.is_nan() => f64::NAN,
-                BinaryKind::Maximum => acc.max(v),
-                _ => acc.min(v),
+            // Each result's elements side by side.
+            let values = order(&kept, &self.dims).to_f64s();
+            let n: usize = shape.iter().product();
+            let rows = |step: &dyn Fn(&[f64]) -> f64| -> Vec<f64> {
+                match inner {
+                    0 => vec![self.monoid.identity(dtype); n],
+                    _ => values.chunks_exact(inner).map(step).collect(),
+                }
             };
             // Folded from the first element: a sum of one element is that element, −0 included.
-            let fold = |b: &usize| match offset.split_first() {
-                Some((first, rest)) => rest.iter().fold(values[b + first], |acc, o| step(acc, values[b + o])),
-                None => start,
+            let fold =
+                |row: &[f64], step: fn(f64, f64) -> f64| row[1..].iter().fold(row[0], |acc, &v| step(acc, v));
+            let sums = match self.monoid {
+                Monoid::Sum => rows(&|row| row[1..].iter().fold(row[0], |acc, v| acc + v)),
+                Monoid::Product => rows(&|row| fold(row, |a, v| a * v)),
+                Monoid::Max => {
+                    rows(&|row| fold(row, |a, v| if a.is_nan() || v.is_nan() { f64::NAN } else { a.max(v) }))
+                }
+                _ => {
+                    rows(&|row| fold(row, |a, v| if a.is_nan() || v.is_nan() { f64::NAN } else { a.min(v) }))
+                }
             };
-            Storage::from_f64s(dtype, &base.iter().map(fold).collect::<Vec<_>>())
+            Storage::from_f64s(dtype, &sums)
         } else {
-            let mut acc = identity(self.monoid, dtype).pick(std::iter::repeat_n(0, base.len()));
-            for o in &offset {
-                let next = x.data.pick(base.iter().map(|b| b + o));
+            // One value of every result after the other.
+            let values = order(&self.dims, &kept);
+            let n: usize = shape.iter().product();
+            let mut acc = identity(self.monoid, dtype).pick(std::iter::repeat_n(0, n));
+            for o in 0..inner {
+                let next = values.strided(o * n, &[n], &[1]);
                 acc = combine(combiner(self.monoid), &acc, &next)
                     .ok_or_else(|| IrError::ty(self.name(), "operands of different element types"))?;
             }

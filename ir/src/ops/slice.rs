@@ -147,9 +147,9 @@ impl Operation for Slice {
         Ok(vec![match self {
             Slice::Static { start, stride, .. } => {
                 let shape = &results[0].shape;
-                let index = IndexSpace::new(shape)
-                    .map(|ix| ix.iter().enumerate().map(|(d, i)| (start[d] + i * stride[d]) * st[d]).sum());
-                Tensor::new(shape.iter().copied(), x.data.pick(index))
+                let step: Vec<isize> = stride.iter().zip(&st).map(|(k, s)| (k * s) as isize).collect();
+                let base = start.iter().zip(&st).map(|(k, s)| k * s).sum();
+                Tensor::new(shape.iter().copied(), x.data.strided(base, shape, &step))
             }
             Slice::Dynamic { sizes } => x.block(&clamped(&inputs[1..], &x.shape, sizes), sizes),
             Slice::Update => {
