@@ -11,6 +11,7 @@ pub enum Site {
     /// Result of the entry.
     Result(u32),
     /// A value of a graph that a constraint holds to a layout. The value may be used at other layouts elsewhere.
+    /// The ids are those of the imported module: a pass that rewrites its graphs makes them void.
     Value(GraphId, ValueId),
 }
 
