@@ -14,11 +14,10 @@ pub enum Verdict {
     Caught(String, f64),
     /// In f64 the mutant computes what the program does: the largest distance.
     Equivalent(f64),
-    /// The mutation moves every output by less than rounding does: in this step, in the reference, or between two
-    /// correct compilers, whichever is most. The largest ratio.
+    /// The mutation moves every output by less than rounding drives two correct steps apart. The largest ratio.
     BelowRounding(f64),
-    /// A mistake that is small by nature, and smaller in every f32 output than what splitting a step over ranks
-    /// changes: the largest distance.
+    /// A mistake that is small by nature, and smaller in every output than what another way of compiling the step
+    /// changes ([`split`]): the largest distance.
     BelowSplit(f64),
     /// Nobody noticed: the output that differs most, its distance in units of what is allowed.
     Missed(String, f64),
@@ -30,9 +29,16 @@ pub enum Verdict {
 /// outputs, to the update for state. f64 rounding is 1e-16 a step; a thousand roundings in a row stay below.
 pub const SAME: f64 = 1e-12;
 
-/// How far a real f32 step on four devices is from the same step on one, both by one correct compiler (XLA): another
-/// order of sums, amplified on the way. No rule may refuse that.
-pub const SPLIT: f64 = 1.7e-5;
+/// The largest distance between two correct runs of one step that differ in how they are compiled. f32: the reference's
+/// own compiler (XLA) on four devices and on one, another order of sums amplified on the way. bf16: the reference with
+/// excess precision between fused ops, and rounding after each as the program says. No rule may refuse that.
+pub fn split(compute: Compute) -> f64 {
+    match compute {
+        Compute::F32 => 1.7e-5,
+        Compute::Bf16 => 3.4e-2,
+        Compute::Fp16 => Tolerance::measured(compute).update,
+    }
+}
 
 /// The distance of two results: relative to the update of what was `before`, or to the largest element.
 fn distance(a: &Tensor, b: &Tensor, before: Option<&Tensor>) -> f64 {
@@ -124,18 +130,18 @@ pub fn judge(s: &Subject, m: &Mutant) -> Verdict {
     let noise = s.noise.get_or_init(|| noise(s, &own, &exact));
     let ratios = moved.iter().zip(noise).map(|(&m, &n)| if m <= SAME { 0.0 } else { m / n });
     let ratio = ratios.fold(0.0, f64::max);
-    let f32s = s.compute == Compute::F32;
+    let (f32s, split) = (s.compute == Compute::F32, split(s.compute));
     if ratio <= 1.0 && (m.is_small() || !f32s) {
         Verdict::BelowRounding(ratio)
-    } else if m.is_small() && f32s && largest <= SPLIT {
+    } else if m.is_small() && moved.iter().zip(noise).all(|(&m, &n)| m <= n.max(split)) {
         Verdict::BelowSplit(largest)
     } else {
         Verdict::Missed(name, units)
     }
 }
 
-/// How far each output is from what it is in f64: in this step, in the reference, or, by measurements on other
-/// steps, between correct compilers.
+/// How far apart rounding drives each output of two correct steps: this one's distance from f64 and the reference's,
+/// or, by measurements on other steps, the distance between correct compilers.
 fn noise(s: &Subject, own: &[Tensor], exact: &[Tensor]) -> Vec<f64> {
     let (own, theirs) = (distances(s, own, exact), distances(s, &s.reference, exact));
     let measured = Tolerance::measured(s.compute);
@@ -148,7 +154,7 @@ fn noise(s: &Subject, own: &[Tensor], exact: &[Tensor]) -> Vec<f64> {
                 (true, false) => measured.update,
                 (true, true) => measured.update_16,
             };
-            own[r].max(theirs[r]).max(between)
+            (own[r] + theirs[r]).max(between)
         })
         .collect()
 }
