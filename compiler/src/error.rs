@@ -1,5 +1,6 @@
 //! Errors of the command, and its exit codes.
 
+use msc_runtime::exec::RunError;
 use std::path::PathBuf;
 use thiserror::Error;
 
@@ -47,14 +48,29 @@ pub enum Error {
     /// The outputs differ from the reference by more than is allowed.
     #[error("MSC-X0003: the outputs do not agree with the reference\n{0}")]
     Check(String),
+    /// A signal asked to stop. The state was saved.
+    #[error(
+        "MSC-X0004: stopped by a signal after step {step}; the state is in {path}\n  help: go on with --params {path}"
+    )]
+    Interrupted {
+        /// The signal's number.
+        signal: usize,
+        /// Steps done.
+        step: u64,
+        /// Where the state is.
+        path: PathBuf,
+    },
 }
 
 impl Error {
-    /// The process's exit status: 1 for a failed check or run, 2 for what the user gave, 70 for a bug in msc.
+    /// The process's exit status: 1 for a failed check or run, 2 for what the user gave, 70 for a bug in msc,
+    /// 128 and the signal's number after a signal.
     pub fn exit_code(&self) -> u8 {
         match self {
+            Error::Run(RunError::Carry { .. } | RunError::Input { .. }) => 2,
             Error::Check(_) | Error::Run(_) => 1,
             Error::Frontend(e) if e.code().is_internal() => 70,
+            Error::Interrupted { signal, .. } => 128 + *signal as u8,
             Error::Program(_) | Error::Pass(msc_passes::PassError::Broken { .. }) => 70,
             Error::Ir(msc_ir::IrError::Structure { .. }) => 70,
             _ => 2,

@@ -6,6 +6,7 @@ pub mod kernels;
 pub mod options;
 pub mod pipeline;
 pub mod report;
+pub mod roles;
 pub mod run;
 pub mod show;
 pub mod stages;

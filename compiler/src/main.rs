@@ -7,8 +7,13 @@ use msc::pipeline::{self, Outcome};
 use msc::run::{RunOptions, run};
 use msc::stages::Stage;
 use msc::{Error, Result};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
+use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 /// Compiles whole LLM training steps for Ascend NPUs and runs them.
 #[derive(Parser)]
@@ -23,7 +28,7 @@ enum Command {
     /// Compiles a training step into a plan.
     Compile(Compile),
     /// Runs a plan on this machine, every rank of it.
-    Run(Run),
+    Run(Box<Run>),
     /// Compares a step's kernels over all back ends, or shows them.
     Kernels(Kernels),
 }
@@ -59,9 +64,42 @@ struct Compile {
 struct Run {
     /// The plan.
     plan: PathBuf,
-    /// Inputs: npz or safetensors, by name or in order. May be given several times.
+    /// Any inputs: npz or safetensors, by name or in order. May be given several times.
     #[arg(long, value_name = "FILE")]
     inputs: Vec<PathBuf>,
+    /// Parameters and state: npz or safetensors, by name. May be given several times.
+    #[arg(long, value_name = "FILE")]
+    params: Vec<PathBuf>,
+    /// Maps the names in --params files to the plan's: JSON, or lines `from: to`; `*` stands for the same text.
+    #[arg(long, value_name = "FILE")]
+    names: Option<PathBuf>,
+    /// Rounds floats in files to the types of the step.
+    #[arg(long)]
+    convert: bool,
+    /// Initialises what is not given otherwise.
+    #[arg(long, value_name = "SEED")]
+    init: Option<u64>,
+    /// Shows how each input came by its value.
+    #[arg(long)]
+    init_report: bool,
+    /// Tokens: npy, npz, Megatron's bin with idx, or a flat bin.
+    #[arg(long, value_name = "FILE")]
+    data: Option<PathBuf>,
+    /// Type of the tokens in a flat bin: u16, u32, i32, i64.
+    #[arg(long, value_name = "TYPE", value_parser = msc::run::inputs::token_dtype)]
+    data_dtype: Option<msc_ir::DType>,
+    /// The input that takes token ids, if the compiler did not find it.
+    #[arg(long, value_name = "INPUT")]
+    ids: Option<String>,
+    /// The input that takes labels, if the compiler did not find it.
+    #[arg(long, value_name = "INPUT")]
+    labels: Option<String>,
+    /// Sets a run-time scalar: NAME=VALUE, or NAME=@FILE with lines `step,value`.
+    #[arg(long, value_name = "NAME=VALUE")]
+    set: Vec<String>,
+    /// Carries a result over to an input of the next step: RESULT=INPUT, or a JSON file of pairs.
+    #[arg(long, value_name = "RESULT=INPUT")]
+    carry: Vec<String>,
     /// Where the outputs of the last step go: npz or safetensors.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -74,6 +112,18 @@ struct Run {
     /// Steps to run; donated state carries over.
     #[arg(long, default_value_t = 1)]
     steps: usize,
+    /// Saves parameters and state at the end, and when interrupted: npz or safetensors.
+    #[arg(long, value_name = "FILE")]
+    save: Option<PathBuf>,
+    /// Saves them after every so many steps too.
+    #[arg(long, value_name = "STEPS")]
+    save_every: Option<usize>,
+    /// Peak of one device, for the utilisation (MFU).
+    #[arg(long, value_name = "TFLOPS")]
+    peak_tflops: Option<f64>,
+    /// Prints JSON lines.
+    #[arg(long)]
+    json: bool,
     /// Seconds after which a collective that a rank does not join fails the run.
     #[arg(long, default_value_t = 60)]
     comm_timeout: u64,
@@ -107,41 +157,76 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Compile(c) => compile(&c),
         Command::Kernels(k) => kernels(&k),
-        Command::Run(r) => run(
-            &RunOptions {
-                plan: r.plan,
-                inputs: r.inputs,
-                out: r.out,
-                check: r.check,
-                losses: r.losses,
-                steps: r.steps,
-                comm_timeout: r.comm_timeout,
-            },
-            &mut std::io::stdout(),
-        ),
+        Command::Run(r) => train(*r),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
-            eprintln!("error: {e}");
+            let _ = writeln!(std::io::stderr(), "error: {e}");
             ExitCode::from(e.exit_code())
         }
     }
+}
+
+fn train(r: Run) -> Result<()> {
+    let options = RunOptions {
+        plan: r.plan,
+        inputs: r.inputs,
+        params: r.params,
+        names: r.names,
+        convert: r.convert,
+        init: r.init,
+        init_report: r.init_report,
+        data: r.data,
+        data_dtype: r.data_dtype,
+        ids: r.ids,
+        labels: r.labels,
+        set: r.set,
+        carry: r.carry,
+        out: r.out,
+        check: r.check,
+        losses: r.losses,
+        steps: r.steps,
+        save: r.save,
+        save_every: r.save_every,
+        peak_tflops: r.peak_tflops,
+        json: r.json,
+        progress: std::io::stderr().is_terminal(),
+        comm_timeout: r.comm_timeout,
+        interrupt: interrupt()?,
+    };
+    run(&options, &mut std::io::stdout())
+}
+
+/// The number of the first signal that asks to stop: the run ends after the step. A second one ends it at once.
+fn interrupt() -> Result<Arc<AtomicUsize>> {
+    let (number, asked) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
+    let refused = |error| Error::Io { path: "signal handler".into(), error };
+    for signal in [SIGINT, SIGTERM] {
+        flag::register_conditional_shutdown(signal, 128 + signal, asked.clone()).map_err(refused)?;
+        flag::register(signal, asked.clone()).map_err(refused)?;
+        flag::register_usize(signal, number.clone(), signal as usize).map_err(refused)?;
+    }
+    Ok(number)
+}
+
+/// Prints. A closed pipe ends the output and nothing else.
+fn show(text: &str) {
+    let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
 fn compile(c: &Compile) -> Result<()> {
     let options = Options { tp: c.tp, dp: c.dp, recognise: !c.no_recognise, fuse: !c.no_fuse };
     let mut compiled = match pipeline::compile(&c.model, &options, c.emit)? {
         Outcome::Emitted(text) => {
-            print!("{text}");
+            show(&text);
             return Ok(());
         }
         Outcome::Compiled(c) => c,
     };
     pipeline::write(&mut compiled, &c.output)?;
     let r = &compiled.report;
-    print!("{}", r.summary());
-    println!("plan: {}", c.output.display());
+    show(&format!("{}plan: {}\n", r.summary(), c.output.display()));
     if let Some(path) = &c.report {
         let json = serde_json::to_string_pretty(r).unwrap_or_default();
         std::fs::write(path, json + "\n").map_err(|error| Error::Io { path: path.clone(), error })?;
@@ -155,7 +240,7 @@ fn kernels(k: &Kernels) -> Result<()> {
     match &k.emit {
         None => kernel_check::compare(&c.module, &c.kernels, &mut std::io::stdout()),
         Some(form) => {
-            print!("{}", kernel_check::emit(&c.kernels, form)?);
+            show(&kernel_check::emit(&c.kernels, form)?);
             Ok(())
         }
     }

@@ -4,6 +4,7 @@ use crate::error::{Error, Result};
 use crate::kernels::{self, Selection};
 use crate::options::Options;
 use crate::report::{self, Report};
+use crate::roles;
 use crate::show;
 use crate::stages::{Stage, Timer};
 use msc_codegen::tile::DeviceSpec;
@@ -75,6 +76,8 @@ pub fn compile(source: &Path, options: &Options, emit: Option<Stage>) -> Result<
         return Ok(out);
     }
 
+    let step = roles::step_info(&m)?;
+
     let mut templates = timer.run(Stage::Template, || template::template(&mut m))?;
     r.templates = report::templates(&m, &templates);
     verified(&m)?;
@@ -134,6 +137,7 @@ pub fn compile(source: &Path, options: &Options, emit: Option<Stage>) -> Result<
         source_hash,
         options: options.describe(),
         compute,
+        step,
     };
     r.stages = timer.stages;
     Ok(Outcome::Compiled(Box::new(Compiled { module: m, program, kernels, meta, report: r })))

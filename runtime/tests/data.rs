@@ -26,7 +26,7 @@ fn files_are_read_as_they_were_written() {
     for name in ["a.npz", "a.safetensors"] {
         let path = folder.path().join(name);
         let all = every_type();
-        data::write(&path, &list(&all)).expect("it is written");
+        data::write(&path, &list(&all), Some(12)).expect("it is written");
         let read = data::read(&path).expect("it is read");
         assert_eq!(read.len(), all.len());
         for (n, t) in &all {
@@ -34,10 +34,10 @@ fn files_are_read_as_they_were_written() {
             assert_eq!((got.ty(), got.data.bytes()), (t.ty(), t.data.bytes()), "{name} {n}");
         }
         let first = std::fs::read(&path).expect("bytes");
-        data::write(&path, &list(&all)).expect("it is written again");
+        data::write(&path, &list(&all), Some(12)).expect("it is written again");
         assert_eq!(std::fs::read(&path).expect("bytes"), first, "{name} has the same bytes every time");
     }
-    assert!(matches!(data::write(&folder.path().join("a.txt"), &[]), Err(DataError::Format { .. })));
+    assert!(matches!(data::write(&folder.path().join("a.txt"), &[], None), Err(DataError::Format { .. })));
     assert!(matches!(data::read(&folder.path().join("none.npz")), Err(DataError::Io { .. })));
 }
 
@@ -100,7 +100,7 @@ fn damaged_files_end_in_errors() {
     }
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("a.safetensors");
-    safetensors::write(&path, &list(&all)).expect("it is written");
+    safetensors::write(&path, &list(&all), None).expect("it is written");
     let good = std::fs::read(&path).expect("bytes");
     for length in (0..good.len()).step_by(7) {
         std::fs::write(&path, &good[..length]).expect("cut");

@@ -28,7 +28,7 @@ use thiserror::Error;
 pub enum CommError {
     /// Some ranks did not come.
     #[error(
-        "MSC-C0001: {call}: rank{} {} did not come within {} s",
+        "MSC-N0001: {call}: rank{} {} did not come within {} s",
         if missing.len() == 1 { "" } else { "s" },
         list(missing),
         timeout.as_secs_f64()
@@ -42,13 +42,13 @@ pub enum CommError {
         timeout: Duration,
     },
     /// The world was aborted, because a rank failed elsewhere.
-    #[error("MSC-C0002: {call}: another rank failed")]
+    #[error("MSC-N0002: {call}: another rank failed")]
     Aborted {
         /// The call that was given up.
         call: &'static str,
     },
     /// Ranks of a group called different things. A bug in the plan.
-    #[error("MSC-C0003: rank {rank} calls {call}, rank {other_rank} calls {other}")]
+    #[error("MSC-N0003: rank {rank} calls {call}, rank {other_rank} calls {other}")]
     Mismatch {
         /// A rank.
         rank: usize,
@@ -60,7 +60,7 @@ pub enum CommError {
         other: String,
     },
     /// Arguments that do not fit the call.
-    #[error("MSC-C0004: {call}: {message}")]
+    #[error("MSC-N0004: {call}: {message}")]
     Argument {
         /// The call.
         call: &'static str,

@@ -1,7 +1,57 @@
 //! Which tensor of a file is which input.
 
+use super::names::{Mapped, NameMap};
 use super::{DataError, Tensors};
 use msc_ir::{DType, Storage, Tensor, TensorType};
+
+/// Which input each of a file's names is.
+#[derive(Clone, Copy, Debug)]
+pub struct Places<'a> {
+    what: &'static str,
+    wanted: &'a [(&'a str, TensorType)],
+    names: Option<&'a NameMap>,
+}
+
+impl<'a> Places<'a> {
+    /// Places for the inputs (or outputs: `what`) `wanted`, names and types in order. Names are mapped by `names`.
+    pub fn new(
+        what: &'static str,
+        wanted: &'a [(&'a str, TensorType)],
+        names: Option<&'a NameMap>,
+    ) -> Places<'a> {
+        Places { what, wanted, names }
+    }
+
+    /// The input for each name of a file, `None` for names that the mapping leaves out. A file whose names are
+    /// only numbered goes by order.
+    ///
+    /// # Errors
+    /// [`DataError::Unknown`].
+    pub fn of(&self, keys: &[String]) -> Result<Vec<Option<usize>>, DataError> {
+        let numbered = keys.iter().all(|k| number(k).is_some());
+        let place = |key: &String| {
+            let mapped = match self.names.map_or(Mapped::Unmapped, |n| n.map(key)) {
+                Mapped::Omitted => return Ok(None),
+                Mapped::To(name) => Some(name),
+                Mapped::Unmapped => None,
+            };
+            let named = |name: &str| self.wanted.iter().position(|(w, _)| *w == name);
+            let found = match &mapped {
+                Some(name) => named(name),
+                None if numbered => number(key).filter(|&n| n < self.wanted.len()),
+                None => named(key),
+            };
+            found.map(Some).ok_or_else(|| {
+                let hint = match &mapped {
+                    Some(name) => format!(", which the mapping gives for `{key}`{}", hint(name, self.wanted)),
+                    None => hint(key, self.wanted),
+                };
+                DataError::Unknown { what: self.what, name: mapped.unwrap_or_else(|| key.clone()), hint }
+            })
+        };
+        keys.iter().map(place).collect()
+    }
+}
 
 /// Matches tensors to inputs (or outputs): `wanted` are their names and types in order. Slots that are already
 /// filled may not be given again; slots that nothing fills stay empty.
@@ -14,17 +64,10 @@ pub fn assign(
     tensors: Tensors,
     slots: &mut [Option<Tensor>],
 ) -> Result<(), DataError> {
-    let numbered = tensors.keys().all(|k| number(k).is_some());
-    for (key, t) in tensors {
-        let slot = if numbered {
-            number(&key).filter(|&n| n < wanted.len())
-        } else {
-            wanted.iter().position(|(name, _)| *name == key)
-        };
-        let Some(slot) = slot else {
-            let hint = hint(&key, wanted);
-            return Err(DataError::Unknown { what, name: key, hint });
-        };
+    let keys: Vec<String> = tensors.keys().cloned().collect();
+    let places = Places::new(what, wanted, None).of(&keys)?;
+    for (t, slot) in tensors.into_values().zip(places) {
+        let Some(slot) = slot else { continue };
         let (name, ty) = &wanted[slot];
         let fitted = fit(name, t, ty)?;
         if slots[slot].replace(fitted).is_some() {
@@ -65,14 +108,31 @@ fn hint(key: &str, wanted: &[(&str, TensorType)]) -> String {
 /// # Errors
 /// [`DataError::Type`].
 pub fn fit(name: &str, t: Tensor, want: &TensorType) -> Result<Tensor, DataError> {
+    fit_as(name, t, want, false)
+}
+
+/// [`fit`], with floats of one type converted to those of another (to nearest, ties to even) if `convert`.
+///
+/// # Errors
+/// [`DataError::Type`].
+pub fn fit_as(name: &str, t: Tensor, want: &TensorType, convert: bool) -> Result<Tensor, DataError> {
     let found = t.ty();
     let one = found.elements() == 1 && want.elements() == 1;
-    let wrong = |found: String| DataError::Type { name: name.to_string(), want: want.to_string(), found };
+    let floats = found.dtype.is_float() && want.dtype.is_float() && found.shape == want.shape;
+    let transposed = found.shape.iter().rev().eq(want.shape.iter()) && found.shape != want.shape;
+    let help = match () {
+        () if floats && found.dtype != want.dtype => "\n  help: --convert rounds floats to the step's type",
+        () if transposed => "\n  help: the file has it transposed; nothing is transposed on its own",
+        () => "",
+    };
+    let wrong =
+        |found: String| DataError::Type { name: name.to_string(), want: want.to_string(), found, help };
     if found.shape != want.shape && !one {
         return Err(wrong(found.to_string()));
     }
     let data = match (&t.data, want.dtype) {
         (s, d) if s.dtype() == d => t.data,
+        (s, d) if convert && s.dtype().is_float() && d.is_float() => t.converted(d).data,
         (Storage::U16(_), DType::BF16) => Storage::from_bytes(DType::BF16, t.data.bytes()),
         (s, d) if s.dtype().is_int() && d.is_int() => {
             let converted = t.converted(d);

@@ -1,13 +1,23 @@
-//! Tensors from and to files: `.npz`, `.npy`, `.safetensors`.
+//! What a run reads and writes: tensors in `.npz`, `.npy` and `.safetensors`, tokens in these and in flat files.
 //!
-//! A file's tensors are matched to a step's inputs by name, or by order where they are only numbered
-//! (`in0000`, `in0001`, …, as exporters of test data write them).
+//! - [`file`]: files of tensors; large ones are mapped into memory and read one tensor at a time;
+//! - [`assign()`], [`Places`], [`names`]: which tensor of a file is which input. They are matched by name, or by order
+//!   where they are only numbered (`in0000`, `in0001`, …, as exporters of test data write them);
+//! - [`init`]: initial values; [`schedule`]: values of run-time scalars;
+//! - [`tokens`], [`megatron`]: files of tokens; [`feed`]: batches of them.
 
 mod assign;
+pub mod feed;
+pub mod file;
+pub mod init;
+pub mod megatron;
+pub mod names;
 pub mod npz;
 pub mod safetensors;
+pub mod schedule;
+pub mod tokens;
 
-pub use assign::{assign, fit};
+pub use assign::{Places, assign, fit, fit_as};
 
 use msc_ir::Tensor;
 use std::collections::BTreeMap;
@@ -46,16 +56,21 @@ pub enum DataError {
         /// Names that may be meant.
         hint: String,
     },
-    /// An input that no file gives.
-    #[error("MSC-D0004: no file gives {what} {}", names.join(", "))]
+    /// Inputs or reference outputs that nothing gives.
+    #[error("MSC-D0004: {} of {total} {what}s are not given: {}{}\n  help: {help}", names.len(), listed(names),
+        if names.len() > 5 { ", …" } else { "" })]
     Missing {
         /// "input" or "output".
         what: &'static str,
-        /// Their names.
+        /// How many there are in all.
+        total: usize,
+        /// The names of those missing.
         names: Vec<String>,
+        /// How to give them.
+        help: String,
     },
     /// A tensor of another type.
-    #[error("MSC-D0005: `{name}` should be {want}, the file has {found}")]
+    #[error("MSC-D0005: `{name}` should be {want}, the file has {found}{help}")]
     Type {
         /// Name of the input.
         name: String,
@@ -63,6 +78,8 @@ pub enum DataError {
         want: String,
         /// What is in the file.
         found: String,
+        /// What to do, if there is something beside giving another file.
+        help: &'static str,
     },
     /// Two files give the same input.
     #[error("MSC-D0006: `{name}` is given twice")]
@@ -70,6 +87,58 @@ pub enum DataError {
         /// Name of the input.
         name: String,
     },
+    /// A mapping of names that is none.
+    #[error("MSC-D0007: {path}: {message}", path = path.display())]
+    Names {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        message: String,
+    },
+    /// A schedule that is none.
+    #[error("MSC-D0008: {path}: {message}", path = path.display())]
+    Schedule {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        message: String,
+    },
+    /// Fewer tokens than one step takes.
+    #[error("MSC-D0009: the data has {found}, one step takes {needed}")]
+    TooSmall {
+        /// What there is, with its unit.
+        found: String,
+        /// What is needed.
+        needed: String,
+    },
+    /// A token that the model does not have.
+    #[error(
+        "MSC-D0010: {what} {token} at position {at} of the data: the model has the tokens 0 to {}\n  help: use data \
+         made with this model's tokenizer",
+        vocabulary - 1
+    )]
+    Token {
+        /// "token" or "label".
+        what: &'static str,
+        /// The token.
+        token: i64,
+        /// Its position in the file.
+        at: u64,
+        /// Size of the vocabulary.
+        vocabulary: u64,
+    },
+    /// Data that do not fit the step's inputs, or that do not say what they are.
+    #[error("MSC-D0011: {message}\n  help: {help}")]
+    Tokens {
+        /// What does not fit.
+        message: String,
+        /// What to do.
+        help: String,
+    },
+}
+
+fn listed(names: &[String]) -> String {
+    names.iter().take(5).map(String::as_str).collect::<Vec<_>>().join(", ")
 }
 
 /// Reads a file of tensors; its first bytes say of which kind it is.
@@ -77,31 +146,69 @@ pub enum DataError {
 /// # Errors
 /// [`DataError::Io`], [`DataError::Format`].
 pub fn read(path: &Path) -> Result<Tensors, DataError> {
-    use std::io::Read;
-    let io = |error| DataError::Io { path: path.to_path_buf(), error };
-    let mut start = Vec::new();
-    std::fs::File::open(path).map_err(io)?.take(6).read_to_end(&mut start).map_err(io)?;
-    if start.starts_with(b"PK") {
-        npz::read(path)
-    } else if start == b"\x93NUMPY" {
-        let name = path.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
-        Ok(Tensors::from([(name, npz::read_npy(path)?)]))
-    } else {
-        safetensors::read(path)
+    let mut all = Tensors::new();
+    let file = file::TensorFile::open(path)?;
+    for name in file.names() {
+        all.insert(name.clone(), file.tensor(&name)?);
     }
+    Ok(all)
 }
 
-/// Writes a file of tensors; its extension says of which kind.
+/// Writes a file of tensors; its extension says of which kind. A file of that name is replaced only when the new
+/// one is complete. `steps` is noted in `.safetensors` files, for a run that goes on from there.
 ///
 /// # Errors
 /// [`DataError::Io`]; [`DataError::Format`] for another extension.
-pub fn write<'a>(path: &Path, tensors: &[(&'a str, &'a Tensor)]) -> Result<(), DataError> {
+pub fn write<'a>(
+    path: &Path,
+    tensors: &[(&'a str, &'a Tensor)],
+    steps: Option<u64>,
+) -> Result<(), DataError> {
+    let io = |error| DataError::Io { path: path.to_path_buf(), error };
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let temporary = || tempfile::Builder::new().prefix(".msc").tempfile_in(folder).map_err(io);
+    let file = match path.extension().and_then(|e| e.to_str()) {
+        Some("npz") => {
+            let file = temporary()?;
+            npz::write_to(std::io::BufWriter::new(file.as_file()), tensors).map_err(io)?;
+            file
+        }
+        Some("safetensors") => {
+            let file = temporary()?;
+            safetensors::write(file.path(), tensors, steps)?;
+            file
+        }
+        _ => return Err(bad_extension(path)),
+    };
+    readable(file.path()).map_err(io)?;
+    file.persist(path).map_err(|e| io(e.error))?;
+    Ok(())
+}
+
+/// Refuses a file to be written whose extension says nothing, before the work is done.
+///
+/// # Errors
+/// [`DataError::Format`].
+pub fn check_writable(path: &Path) -> Result<(), DataError> {
     match path.extension().and_then(|e| e.to_str()) {
-        Some("npz") => npz::write(path, tensors),
-        Some("safetensors") => safetensors::write(path, tensors),
-        _ => Err(DataError::Format {
-            path: path.to_path_buf(),
-            message: "the name should end in .npz or .safetensors".into(),
-        }),
+        Some("npz" | "safetensors") => Ok(()),
+        _ => Err(bad_extension(path)),
     }
+}
+
+fn bad_extension(path: &Path) -> DataError {
+    let message = "the name should end in .npz or .safetensors".into();
+    DataError::Format { path: path.to_path_buf(), message }
+}
+
+/// Temporary files are their owner's alone; results are as readable as any new file.
+#[cfg(unix)]
+fn readable(path: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o644))
+}
+
+#[cfg(not(unix))]
+fn readable(_: &Path) -> std::io::Result<()> {
+    Ok(())
 }

@@ -7,9 +7,9 @@
 use super::{DataError, Tensors};
 use msc_ir::tensor::IndexSpace;
 use msc_ir::types::strides;
-use msc_ir::{DType, Storage, Tensor};
+use msc_ir::{DType, Storage, Tensor, TensorType};
 use std::fs::File;
-use std::io::{self, BufReader, BufWriter, Read, Seek, Write};
+use std::io::{self, BufReader, Read, Seek, Write};
 use std::path::Path;
 use zip::write::SimpleFileOptions;
 use zip::{CompressionMethod, ZipArchive, ZipWriter};
@@ -55,8 +55,25 @@ pub fn read_npy(path: &Path) -> Result<Tensor, DataError> {
     array(BufReader::new(file)).map_err(|message| DataError::Format { path: path.to_path_buf(), message })
 }
 
-fn array(mut source: impl Read) -> Result<Tensor, String> {
-    let header = header(&mut source)?;
+/// An `.npy` file in memory: element type, shape, and the byte where row-major elements begin. `None` for
+/// column-major ones.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn row_major(bytes: &[u8]) -> Result<Option<(TensorType, usize)>, String> {
+    let mut rest = bytes;
+    let header = header(&mut rest)?;
+    let ty = array_type(&header)?;
+    if header.column_major && ty.rank() > 1 {
+        return Ok(None);
+    }
+    if rest.len() < ty.bytes() {
+        return Err(format!("has {} bytes instead of {}", rest.len(), ty.bytes()));
+    }
+    Ok(Some((ty, bytes.len() - rest.len())))
+}
+
+fn array_type(header: &Header) -> Result<TensorType, String> {
     let dtype = match header.descr.as_str() {
         "|b1" => DType::I1,
         "|i1" => DType::I8,
@@ -72,11 +89,18 @@ fn array(mut source: impl Read) -> Result<Tensor, String> {
         "<f8" => DType::F64,
         other => return Err(format!("elements of type `{other}` are not read")),
     };
-    let shape = header.shape;
+    let shape = &header.shape;
     let size = shape.iter().try_fold(dtype.size_bytes(), |n, &d| n.checked_mul(d));
-    let Some(size) = size.filter(|&n| n <= MAX_BYTES) else {
+    if size.is_none_or(|n| n > MAX_BYTES) {
         return Err(format!("shape {shape:?} is too large"));
-    };
+    }
+    Ok(TensorType::new(dtype, shape.iter().copied()))
+}
+
+fn array(mut source: impl Read) -> Result<Tensor, String> {
+    let header = header(&mut source)?;
+    let ty = array_type(&header)?;
+    let (dtype, size, shape) = (ty.dtype, ty.bytes(), header.shape);
     // The header may lie: memory is taken as bytes arrive.
     let mut data = Vec::new();
     source.take(size as u64).read_to_end(&mut data).map_err(|e| e.to_string())?;
@@ -139,17 +163,37 @@ fn header(source: &mut impl Read) -> Result<Header, String> {
     }
 }
 
-/// Writes an `.npz` file, arrays in the order given, uncompressed. The same tensors give the same bytes.
+/// The names of the arrays of an `.npz` file.
 ///
 /// # Errors
-/// [`DataError::Io`].
-pub fn write(path: &Path, tensors: &[(&str, &Tensor)]) -> Result<(), DataError> {
-    let io = |error| DataError::Io { path: path.to_path_buf(), error };
-    let file = File::create(path).map_err(io)?;
-    write_to(BufWriter::new(file), tensors).map_err(io)
+/// [`DataError::Io`], [`DataError::Format`].
+pub fn names(path: &Path) -> Result<Vec<String>, DataError> {
+    let file = File::open(path).map_err(|error| DataError::Io { path: path.to_path_buf(), error })?;
+    let format = |message: String| DataError::Format { path: path.to_path_buf(), message };
+    let archive =
+        ZipArchive::new(BufReader::new(file)).map_err(|e| format(format!("not an .npz archive: {e}")))?;
+    let name = |n: &str| match n.strip_suffix(".npy") {
+        Some(name) => Ok(name.to_string()),
+        None => Err(format(format!("member `{n}` is not an array"))),
+    };
+    archive.file_names().map(name).collect()
 }
 
-/// Writes an `.npz` archive.
+/// Reads one array of an `.npz` file.
+///
+/// # Errors
+/// [`DataError::Io`], [`DataError::Format`].
+pub fn read_one(path: &Path, name: &str) -> Result<Tensor, DataError> {
+    let file = File::open(path).map_err(|error| DataError::Io { path: path.to_path_buf(), error })?;
+    let format = |message: String| DataError::Format { path: path.to_path_buf(), message };
+    let mut archive =
+        ZipArchive::new(BufReader::new(file)).map_err(|e| format(format!("not an .npz archive: {e}")))?;
+    let entry =
+        archive.by_name(&format!("{name}.npy")).map_err(|e| format(format!("array `{name}`: {e}")))?;
+    array(entry).map_err(|e| format(format!("array `{name}`: {e}")))
+}
+
+/// Writes an `.npz` archive, arrays in the order given, uncompressed. The same tensors give the same bytes.
 ///
 /// # Errors
 /// Those of the writer.

@@ -172,6 +172,33 @@ impl Session {
         Ok(())
     }
 
+    /// Sets an input, global, before the first step, from row-major little-endian elements: each rank's block is
+    /// copied to its place, and no whole tensor is held.
+    ///
+    /// # Errors
+    /// As [`Session::set_input`]; [`RunError::Order`] after the first step.
+    pub fn load_input(&mut self, n: usize, ty: &TensorType, elements: &[u8]) -> Result<(), RunError> {
+        if self.steps > 0 || self.failed {
+            return Err(RunError::Order { message: "inputs are loaded before the first step".into() });
+        }
+        let refuse = |message: String| Err(RunError::Input { message });
+        let Some(want) = self.input_type(n) else { return refuse(format!("there is no input {n}")) };
+        if *ty != want || elements.len() != want.bytes() {
+            let name = &self.plan.entry().params[n].name;
+            return refuse(format!("input {n} ({name}) is {ty}, should be {want}"));
+        }
+        let sharding = &self.plan.entry().params[n].sharding;
+        for rank in &self.run.ranks {
+            let buffer = rank.program().inputs[n];
+            // SAFETY: the threads wait for the first step.
+            let local = unsafe { rank.write(buffer) };
+            self.block(rank, buffer, sharding).cut(elements, local);
+        }
+        self.given[n] = true;
+        self.pending[n] = None;
+        Ok(())
+    }
+
     /// Runs a step.
     ///
     /// # Errors
@@ -223,6 +250,11 @@ impl Session {
             return Err(RunError::Input { message: format!("there is no result {n}") });
         };
         Ok(self.gather(&ty, &info.name, &info.sharding, |r| r.program().outputs[n]))
+    }
+
+    /// Result and parameter of everything that carries over to the next step.
+    pub fn carried(&self) -> &[(usize, usize)] {
+        &self.pairs
     }
 
     /// The value that an input has in the next step, global: what was set, or the result that replaces it.

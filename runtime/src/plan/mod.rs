@@ -10,6 +10,7 @@ mod container;
 mod fuzz;
 mod print;
 mod read;
+mod step;
 mod tables;
 mod wire;
 mod write;
@@ -17,6 +18,7 @@ mod write;
 pub use container::FORMAT_VERSION;
 pub use fuzz::{frames, fuzz_frames, fuzz_plan, fuzz_sections};
 pub use print::print;
+pub use step::{InputRole, Role, StepInfo};
 pub use write::{encode, write};
 
 use crate::check::Compute;
@@ -105,6 +107,8 @@ pub struct Meta {
     pub options: Vec<(String, String)>,
     /// The type the step computes in, which says how exact its outputs can be.
     pub compute: Compute,
+    /// What the step's inputs are for, and how much it computes.
+    pub step: StepInfo,
 }
 
 /// What goes into a plan.

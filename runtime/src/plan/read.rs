@@ -1,7 +1,10 @@
 //! Reading: every index, type and rule is checked before anything is handed out.
 
 use super::container::{self, Backing, Kind};
-use super::{Kernel, Meta, NO_GRAPH, Plan, PlanConstant, PlanData, PlanError, check_programs, wire};
+use super::{
+    InputRole, Kernel, Meta, NO_GRAPH, Plan, PlanConstant, PlanData, PlanError, Role, StepInfo,
+    check_programs, wire,
+};
 use crate::check::Compute;
 use msc_ir::attr::AttrReader;
 use msc_ir::module::{AxisId, Entry, GraphId, MeshAxis, ParamInfo, ResultInfo, Sharding};
@@ -52,7 +55,7 @@ pub(super) fn read(backing: Backing, length: usize) -> Result<Plan> {
             None => malformed(kind, "is missing"),
         }
     };
-    let meta = meta(message(Kind::Meta, section(0, Kind::Meta)?)?)?;
+    let wire_meta: wire::Meta = message(Kind::Meta, section(0, Kind::Meta)?)?;
     let tables = Tables::new(message(Kind::Tables, section(1, Kind::Tables)?)?)?;
     let wire_module: wire::Module = message(Kind::Module, section(2, Kind::Module)?)?;
     let kernels: wire::Kernels = message(Kind::Kernels, section(3, Kind::Kernels)?)?;
@@ -63,6 +66,7 @@ pub(super) fn read(backing: Backing, length: usize) -> Result<Plan> {
         Some(e) => entry(&tables, e)?,
         None => return malformed(Kind::Module, "has no entry"),
     };
+    let meta = meta(wire_meta, &entry)?;
     let mut programs = Vec::with_capacity(program_sections.len());
     for range in program_sections {
         let p: wire::Program = message(Kind::Program, &bytes[range])?;
@@ -78,14 +82,33 @@ pub(super) fn read(backing: Backing, length: usize) -> Result<Plan> {
     Ok(Plan { meta, module, programs, kernels, constants, backing })
 }
 
-fn meta(m: wire::Meta) -> Result<Meta> {
+fn meta(m: wire::Meta, entry: &Entry) -> Result<Meta> {
     let (Ok(source_hash), Some(compute)) =
         (<[u8; 32]>::try_from(m.source_hash.as_slice()), Compute::from_name(&m.compute))
     else {
         return malformed(Kind::Meta, "the source's hash or the compute type is not one");
     };
     let options = m.options.into_iter().map(|o| (o.name, o.value)).collect();
-    Ok(Meta { msc_version: m.msc_version, source_hash, options, compute })
+    let step = step(m.step.unwrap_or_default(), entry.params.len())?;
+    Ok(Meta { msc_version: m.msc_version, source_hash, options, compute, step })
+}
+
+fn step(s: wire::StepInfo, params: usize) -> Result<StepInfo> {
+    if !s.inputs.is_empty() && s.inputs.len() != params {
+        return malformed(Kind::Meta, format!("{} roles for {params} inputs", s.inputs.len()));
+    }
+    let mut inputs = Vec::new();
+    for i in s.inputs {
+        match Role::from_parts(&i.role, i.number) {
+            Some(Role::Copy(n)) if n as usize >= params => {
+                return malformed(Kind::Meta, format!("there is no input {n} to copy"));
+            }
+            Some(role) => inputs.push(InputRole { role, why: i.why }),
+            None => return malformed(Kind::Meta, format!("`{}` is no role of an input", i.role)),
+        }
+    }
+    let (matmul_flops, vocabulary) = (s.matmul_flops, s.vocabulary);
+    Ok(StepInfo { matmul_flops, vocabulary, shifts_labels: s.shifts_labels, inputs })
 }
 
 struct Tables {

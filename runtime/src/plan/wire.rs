@@ -21,6 +21,32 @@ pub(super) struct Meta {
     /// The type the step computes in: `f32`, `bf16`, `fp16`.
     #[prost(string, tag = "4")]
     pub compute: String,
+    #[prost(message, optional, tag = "5")]
+    pub step: Option<StepInfo>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct StepInfo {
+    #[prost(uint64, tag = "1")]
+    pub matmul_flops: u64,
+    #[prost(uint64, tag = "2")]
+    pub vocabulary: u64,
+    #[prost(bool, tag = "3")]
+    pub shifts_labels: bool,
+    /// One for each input, or none.
+    #[prost(message, repeated, tag = "4")]
+    pub inputs: Vec<InputRole>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct InputRole {
+    #[prost(string, tag = "1")]
+    pub role: String,
+    /// Bits of the value that fills an input; index of the input that another copies.
+    #[prost(uint64, tag = "2")]
+    pub number: u64,
+    #[prost(string, tag = "3")]
+    pub why: String,
 }
 
 #[derive(Clone, PartialEq, Message)]

@@ -2,7 +2,7 @@
 
 use super::container::{self, Kind, Section};
 use super::tables::TableWriter;
-use super::{Meta, PlanError, PlanSource, check_programs, wire};
+use super::{Meta, PlanError, PlanSource, StepInfo, check_programs, wire};
 use msc_ir::constant::ConstData;
 use msc_ir::module::{AxisId, Entry, GraphId, Sharding};
 use msc_ir::program::{Action, Placement, Program};
@@ -78,6 +78,21 @@ fn meta(m: &Meta) -> wire::Meta {
         source_hash: m.source_hash.to_vec(),
         options: options.map(|(n, v)| wire::NamedOption { name: n.clone(), value: v.clone() }).collect(),
         compute: m.compute.name().to_string(),
+        step: Some(step(&m.step)),
+    }
+}
+
+fn step(s: &StepInfo) -> wire::StepInfo {
+    let role = |i: &super::InputRole| wire::InputRole {
+        role: i.role.name().to_string(),
+        number: i.role.number(),
+        why: i.why.clone(),
+    };
+    wire::StepInfo {
+        matmul_flops: s.matmul_flops,
+        vocabulary: s.vocabulary,
+        shifts_labels: s.shifts_labels,
+        inputs: s.inputs.iter().map(role).collect(),
     }
 }
 

@@ -1,0 +1,223 @@
+//! `msc run`: executes a plan on this machine.
+//!
+//! Inputs come from files ([`inputs`]), from the data, from `--set`, and from `--init` for the rest; steps report
+//! through [`lines`]; [`finish`] saves and judges what they leave.
+
+mod finish;
+pub mod inputs;
+mod lines;
+mod reference;
+
+use crate::error::{Error, Result};
+use inputs::Inputs;
+use lines::{Lines, Measured};
+use msc_ir::{DType, TensorType};
+use msc_runtime::cpu::{TileKernels, default_cache};
+use msc_runtime::data;
+use msc_runtime::exec::{self, Session};
+use msc_runtime::plan::{Plan, Role};
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// What to run, and what to do with the outcome.
+#[derive(Clone, Debug, Default)]
+pub struct RunOptions {
+    /// The plan.
+    pub plan: PathBuf,
+    /// Files with inputs, by name or in order.
+    pub inputs: Vec<PathBuf>,
+    /// Files with parameters and state, whose names may be mapped.
+    pub params: Vec<PathBuf>,
+    /// The mapping from the names of `params` to the plan's.
+    pub names: Option<PathBuf>,
+    /// Whether floats in files are rounded to the step's type.
+    pub convert: bool,
+    /// Seed for what is not given otherwise.
+    pub init: Option<u64>,
+    /// Whether to show how each input was initialised.
+    pub init_report: bool,
+    /// Tokens.
+    pub data: Option<PathBuf>,
+    /// Element type of a flat file of tokens.
+    pub data_dtype: Option<DType>,
+    /// Name of the input that takes token ids, if not the one the compiler found.
+    pub ids: Option<String>,
+    /// The same for labels.
+    pub labels: Option<String>,
+    /// `name=value` or `name=@file.csv`, for run-time scalars.
+    pub set: Vec<String>,
+    /// `result=input`, or a file with a list of such pairs: what carries over where the plan does not say it.
+    pub carry: Vec<String>,
+    /// Where the outputs of the last step go.
+    pub out: Option<PathBuf>,
+    /// Reference for the outputs of the last step.
+    pub check: Option<PathBuf>,
+    /// Reference losses (JSON: `values[step][output]`), printed beside ours.
+    pub losses: Option<PathBuf>,
+    /// Steps to run.
+    pub steps: usize,
+    /// Where the state goes, at the end and when interrupted.
+    pub save: Option<PathBuf>,
+    /// Steps after which the state is saved again and again.
+    pub save_every: Option<usize>,
+    /// Peak of a device in TFLOP/s, for the utilisation.
+    pub peak_tflops: Option<f64>,
+    /// Whether to print JSON lines.
+    pub json: bool,
+    /// Whether to show a progress bar.
+    pub progress: bool,
+    /// Seconds after which a collective that a rank does not join fails the run.
+    pub comm_timeout: u64,
+    /// The number of a signal that asks to stop, once there is one.
+    pub interrupt: Arc<AtomicUsize>,
+}
+
+/// Names and types of a plan's inputs and outputs.
+struct Signature {
+    inputs: Vec<(String, TensorType)>,
+    outputs: Vec<(String, TensorType)>,
+}
+
+impl Signature {
+    fn of(session: &Session) -> Signature {
+        let e = session.plan().entry();
+        let inputs = e.params.iter().enumerate();
+        let outputs = e.results.iter().enumerate();
+        Signature {
+            inputs: inputs.filter_map(|(n, p)| Some((p.name.clone(), session.input_type(n)?))).collect(),
+            outputs: outputs.filter_map(|(n, r)| Some((r.name.clone(), session.output_type(n)?))).collect(),
+        }
+    }
+
+    fn wanted(list: &[(String, TensorType)]) -> Vec<(&str, TensorType)> {
+        list.iter().map(|(n, t)| (n.as_str(), t.clone())).collect()
+    }
+}
+
+/// Runs a plan; progress goes to `out`.
+///
+/// # Errors
+/// Bad plans, options and data, a failed run, outputs that do not agree with the reference, and
+/// [`Error::Interrupted`].
+pub fn run(options: &RunOptions, out: &mut dyn Write) -> Result<()> {
+    check_options(options)?;
+    let reference = options.losses.as_deref().map(reference::losses).transpose()?;
+    let plan = Arc::new(Plan::open(&options.plan)?);
+    let carry = inputs::carry_pairs(plan.entry(), &options.carry)?;
+    let kernels =
+        Arc::new(TileKernels::compile(&plan.kernels, default_cache().as_deref()).map_err(Error::Kernel)?);
+    let comm_timeout = Duration::from_secs(options.comm_timeout);
+    let mut session = Session::new(plan.clone(), kernels, &exec::Options { comm_timeout, carry })?;
+    let signature = Signature::of(&session);
+    let shown = lines::losses(&session, &signature.outputs);
+    let mut lines = Lines::new(options, out, &plan, &shown);
+
+    let mut inputs = Inputs::gather(options, &mut session, &signature)?;
+    lines.notes(&inputs.notes);
+    if options.init_report {
+        lines.table(&inputs.report(&plan));
+    }
+    let initial = match options.check {
+        Some(_) => (0..signature.inputs.len())
+            .map(|n| session.input(n))
+            .collect::<std::result::Result<Vec<_>, _>>()?,
+        None => Vec::new(),
+    };
+    let tokens = plan.meta.step.first(Role::Ids).map(|n| signature.inputs[n].1.elements());
+    let tokens = tokens.or_else(|| Some(signature.inputs[inputs.ids?].1.elements()));
+
+    let mut divergences = Vec::new();
+    let mut stopped = None;
+    for _ in 0..options.steps {
+        let step = inputs.before(&mut session, &mut lines)?;
+        let report = session.step()?;
+        let mut losses = Vec::new();
+        for &n in &shown {
+            let (value, divergence) = session.output(n)?;
+            losses.push(value.data.get_f64(0));
+            divergences.extend(divergence);
+        }
+        let wanted = reference.as_ref().and_then(|r| r.get(step as usize - 1));
+        lines.step(&Measured { step, losses: &losses, duration: report.duration, tokens, wanted });
+        let signal = options.interrupt.load(Ordering::Relaxed);
+        if signal != 0 {
+            stopped = Some(signal);
+            break;
+        }
+        let due = options.save_every.is_some_and(|n| session.steps() % n == 0);
+        if let Some(path) = options.save.as_ref().filter(|_| due && session.steps() < options.steps) {
+            finish::save(&session, &inputs, path)?;
+            lines.saved(path, step);
+        }
+    }
+    lines.end();
+    if let Some(signal) = stopped {
+        return Err(interrupted(signal, options, &session, &inputs));
+    }
+    if let Some(path) = &options.save {
+        finish::save(&session, &inputs, path)?;
+        lines.saved(path, inputs.start + session.steps() as u64);
+    }
+    let (outputs, found) = finish::outputs(&session, signature.outputs.len())?;
+    divergences.extend(found);
+    divergences.dedup();
+    for d in &divergences {
+        lines.note(&format!("warning: {d}"));
+    }
+    lines.deviation(reference.is_some());
+    if let Some(path) = &options.out {
+        let tensors: Vec<_> = signature.outputs.iter().map(|(n, _)| n.as_str()).zip(&outputs).collect();
+        data::write(path, &tensors, None)?;
+    }
+    if let Some(path) = &options.check {
+        let verdict = finish::check(path, &session, &signature, &initial, &outputs)?;
+        if !verdict.passed() {
+            return Err(Error::Check(verdict.render(10)));
+        }
+        lines.verdict(&verdict);
+    }
+    Ok(())
+}
+
+/// Refuses what would only fail after the work is done.
+fn check_options(o: &RunOptions) -> Result<()> {
+    let usage = |message: &str| Err(Error::Usage(message.to_string()));
+    for path in [&o.save, &o.out].into_iter().flatten() {
+        data::check_writable(path)?;
+    }
+    if o.steps == 0 {
+        return usage("--steps 0: at least one step is run");
+    }
+    if o.save_every == Some(0) {
+        return usage("--save-every 0: save after at least one step");
+    }
+    if o.save_every.is_some() && o.save.is_none() {
+        return usage("--save-every needs --save FILE");
+    }
+    if o.names.is_some() && o.params.is_empty() {
+        return usage("--names maps the names of --params files, and none is given");
+    }
+    if o.data.is_none() && o.data_dtype.is_some() {
+        return usage("--data-dtype describes a --data file, and none is given");
+    }
+    if o.init_report && o.init.is_none() {
+        return usage("--init-report shows what --init did; give --init SEED");
+    }
+    if o.peak_tflops.is_some_and(|p| !p.is_finite() || p <= 0.0) {
+        return usage("--peak-tflops should be above zero");
+    }
+    Ok(())
+}
+
+/// Saves the state after a signal: where the user says, or else beside the plan.
+fn interrupted(signal: usize, o: &RunOptions, session: &Session, inputs: &Inputs) -> Error {
+    let path = o.save.clone().unwrap_or_else(|| o.plan.with_extension("state.safetensors"));
+    let step = inputs.start + session.steps() as u64;
+    match finish::save(session, inputs, &path) {
+        Ok(()) => Error::Interrupted { signal, step, path },
+        Err(e) => e,
+    }
+}
