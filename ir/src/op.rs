@@ -216,6 +216,8 @@ op_set! {
     ReducePrecision(ops::precision::ReducePrecision),
     /// `convolution`.
     Convolution(ops::convolution::Convolution),
+    /// `cholesky` and `triangular_solve`.
+    Triangular(ops::triangular::Triangular),
     /// `rng_bit_generator`.
     Rng(ops::rng::RngBitGenerator),
     /// `batch_norm_training`, `batch_norm_inference`, `batch_norm_grad`.

@@ -1,9 +1,10 @@
-//! Matrix products.
+//! Matrix products, factorisations and solves.
 
 use super::{Importer, Results};
 use crate::error::{Code, Result};
 use crate::raw::RawOp;
 use msc_ir::ops::dot_general::DotGeneral;
+use msc_ir::ops::triangular::{Transpose, Triangular};
 use msc_ir::{LocId, Shape};
 
 impl<'r, 'a> Importer<'r, 'a> {
@@ -33,6 +34,32 @@ impl<'r, 'a> Importer<'r, 'a> {
                 dtype,
             }
         };
+        self.emit(op, what, &operands, loc)
+    }
+
+    /// `cholesky` and `triangular_solve`.
+    pub(super) fn triangular(&mut self, op: &RawOp<'a>, name: &str, loc: LocId) -> Result<Results> {
+        if name == "cholesky" {
+            let lower = self.flag(op, "lower")?;
+            let operand = self.operands_n::<1>(op)?;
+            return self.emit(op, Triangular::Cholesky { lower }, &operand, loc);
+        }
+        let transpose_a = match self.word(op, "transpose_a")? {
+            Some("NO_TRANSPOSE") => Transpose::NoTranspose,
+            // Complex matrices, whose adjoint is another matrix, are refused by their type.
+            Some("TRANSPOSE" | "ADJOINT") => Transpose::Transpose,
+            _ => {
+                let want = "should be one of NO_TRANSPOSE TRANSPOSE ADJOINT";
+                return Err(self.bad_attr(op, "transpose_a", want));
+            }
+        };
+        let what = Triangular::Solve {
+            left_side: self.flag(op, "left_side")?,
+            lower: self.flag(op, "lower")?,
+            unit_diagonal: self.flag(op, "unit_diagonal")?,
+            transpose_a,
+        };
+        let operands = self.operands_n::<2>(op)?;
         self.emit(op, what, &operands, loc)
     }
 }

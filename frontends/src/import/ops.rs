@@ -118,6 +118,7 @@ impl<'r, 'a> Importer<'r, 'a> {
             | "pad"
             | "concatenate" => self.shape_op(op, name, loc),
             "dot_general" | "dot" => self.dot(op, name, loc),
+            "cholesky" | "triangular_solve" => self.triangular(op, name, loc),
             "gather" => self.gather(op, loc),
             "scatter" => self.scatter(op, loc),
             "reduce" => self.reduce(op, loc),

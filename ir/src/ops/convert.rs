@@ -4,19 +4,21 @@ use super::expect_operands;
 use crate::attr::{AttrMap, AttrReader, word};
 use crate::dtype::DType;
 use crate::error::{IrError, Result};
-use crate::factor::FactorRule;
+use crate::factor::{FactorKind, FactorRule};
 use crate::interp::EvalCx;
 use crate::module::Module;
 use crate::op::{Op, Operation};
 use crate::tensor::{Storage, Tensor};
 use crate::types::TensorType;
 
-/// Conversions that keep the shape.
+/// Conversions between element types.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Convert {
     /// `convert`: by value; floats round to nearest even (StableHLO specification, "convert").
     Value(DType),
-    /// `bitcast_convert` between types of one width: the bits stay.
+    /// `bitcast_convert`: the bits stay (StableHLO specification, "bitcast_convert"). To a type `k` times narrower the
+    /// result has a last dimension of `k` more, the least significant part first; to a type `k` times wider the
+    /// operand's last dimension is `k` and goes.
     Bits(DType),
 }
 
@@ -35,6 +37,23 @@ impl Convert {
             Convert::Value(d) | Convert::Bits(d) => d,
         }
     }
+
+    /// The type of `from`'s bits as elements of `to`.
+    fn respelled(&self, from: &TensorType, to: DType) -> Result<TensorType> {
+        let (old, new) = (from.dtype.size_bytes(), to.size_bytes());
+        let refuse = |why: &str| Err(IrError::ty(self.name(), format!("from {from} to {to}: {why}")));
+        if (from.dtype == DType::I1) != (to == DType::I1) {
+            return refuse("an i1 has one bit");
+        }
+        match (old > new, old < new) {
+            (true, _) => Ok(TensorType::new(to, from.shape.iter().copied().chain([old / new]))),
+            (_, true) if from.shape.last() != Some(&(new / old)) => {
+                refuse(&format!("the last dimension should be {}, the parts of one element", new / old))
+            }
+            (_, true) => Ok(TensorType::new(to, from.shape[..from.rank() - 1].iter().copied())),
+            _ => Ok(from.with_dtype(to)),
+        }
+    }
 }
 
 impl Operation for Convert {
@@ -51,16 +70,8 @@ impl Operation for Convert {
 
     fn infer(&self, operands: &[&TensorType], _: &Module) -> Result<Vec<TensorType>> {
         expect_operands(self.name(), operands, 1)?;
-        if let Convert::Bits(d) = self
-            && d.size_bytes() != operands[0].dtype.size_bytes()
-        {
-            return Err(IrError::unsupported(
-                self.name(),
-                format!(
-                    "from {} to {d}: widths differ; reshape the bits in the model instead",
-                    operands[0].dtype
-                ),
-            ));
+        if let Convert::Bits(d) = self {
+            return Ok(vec![self.respelled(operands[0], *d)?]);
         }
         Ok(vec![operands[0].with_dtype(self.target())])
     }
@@ -77,14 +88,22 @@ impl Operation for Convert {
                 }
                 // The float that an integer's bits spell is exact in any wider type.
                 let data = Storage::from_bytes(*d, inputs[0].data.bytes());
-                let spelled = Tensor { shape: inputs[0].shape.clone(), data };
+                let spelled = Tensor { shape: results[0].shape.clone(), data };
                 Ok(vec![spelled.converted(results[0].dtype)])
             }
         }
     }
 
     fn factor_rule(&self, operands: &[&TensorType], results: &[TensorType], _: &Module) -> FactorRule {
-        FactorRule::elementwise(operands, results)
+        // A dimension of parts of one element cannot be split: it has no factor.
+        let mut r = FactorRule::empty(operands, results);
+        let shared = operands[0].rank().min(results[0].rank());
+        for d in 0..shared {
+            let f = r.factor(results[0].shape[d], FactorKind::Pass);
+            r.on_operand(0, d, f);
+            r.on_result(0, d, f);
+        }
+        r
     }
 
     fn resized(&self, _: &[&TensorType], _: &[TensorType]) -> Result<Op> {

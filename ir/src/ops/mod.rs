@@ -32,6 +32,7 @@ pub mod scatter_by;
 pub mod select;
 pub mod slice;
 pub mod sort;
+pub mod triangular;
 pub mod unary;
 pub mod while_loop;
 pub mod window;

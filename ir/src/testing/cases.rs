@@ -108,7 +108,18 @@ fn select(r: &mut Rng) -> Case {
 fn convert(r: &mut Rng) -> Case {
     let shape = shape(r, 0, 3);
     if r.coin() {
-        return Case::new(Convert::Bits(DType::U32), vec![r.tensor(DType::I32, &shape)]);
+        let mut shape = shape;
+        let (from, to, parts) = r.pick(&[
+            (DType::I32, DType::U32, 1),
+            (DType::I32, DType::U8, 1),
+            (DType::U64, DType::I32, 1),
+            (DType::U16, DType::I32, 2),
+            (DType::U8, DType::U64, 8),
+        ]);
+        if parts > 1 {
+            shape.push(parts);
+        }
+        return Case::new(Convert::Bits(to), vec![r.tensor(from, &shape)]);
     }
     let (from, to) = (r.pick(&DTYPES), r.pick(&DTYPES));
     Case::new(Convert::Value(to), vec![r.tensor(from, &shape)])

@@ -7,12 +7,17 @@ use crate::ops::batch_norm::{BatchNorm, BatchNormKind};
 use crate::ops::convolution::Convolution;
 use crate::ops::fused::Scalar;
 use crate::ops::rng::{Algorithm, RngBitGenerator};
+use crate::ops::triangular::{Transpose, Triangular};
 use crate::tensor::{Storage, Tensor};
 use crate::types::{Shape, TensorType};
 
 /// Families of this file, by name.
-pub const FAMILIES: &[(&str, Generator)] =
-    &[("batch_norm", batch_norm), ("convolution", convolution), ("rng_bit_generator", rng_bit_generator)];
+pub const FAMILIES: &[(&str, Generator)] = &[
+    ("batch_norm", batch_norm),
+    ("convolution", convolution),
+    ("rng_bit_generator", rng_bit_generator),
+    ("triangular", triangular),
+];
 
 fn batch_norm(r: &mut Rng) -> Case {
     let shape = shape(r, 1, 3);
@@ -96,4 +101,21 @@ fn rng_bit_generator(r: &mut Rng) -> Case {
     let d = r.pick(&[DType::U32, DType::U64, DType::U8, DType::I32]);
     let state = Tensor::new([2], Storage::U64(vec![r.bits(), r.bits()]));
     Case::new(RngBitGenerator { algorithm, ty: TensorType::new(d, shape) }, vec![state])
+}
+
+/// A factorisation of a matrix with a heavy diagonal, or a solve with ones on the diagonal.
+fn triangular(r: &mut Rng) -> Case {
+    let (n, m, batch) = (r.below(1, 4), r.below(1, 5), r.below(1, 5));
+    let mut a = r.tensor(DType::F32, &[batch, n, n]);
+    if r.coin() {
+        let values = a.data.to_f64s().into_iter().enumerate();
+        let heavy = values.map(|(e, x)| if e / n % n == e % n { x.abs() + 8.0 } else { x });
+        a = Tensor::from_f64s(&a.ty(), &heavy.collect::<Vec<_>>());
+        return Case::new(Triangular::Cholesky { lower: r.coin() }, vec![a]);
+    }
+    let left_side = r.coin();
+    let transpose_a = r.pick(&[Transpose::NoTranspose, Transpose::Transpose]);
+    let op = Triangular::Solve { left_side, lower: r.coin(), unit_diagonal: true, transpose_a };
+    let b = if left_side { [batch, n, m] } else { [batch, m, n] };
+    Case::new(op, vec![a, r.tensor(DType::F32, &b)])
 }
