@@ -152,6 +152,19 @@ fn the_only_public_function_is_the_entry() {
     assert_eq!(i.module.graphs().count(), 1, "functions that nothing calls are left out");
 }
 
+/// Names of functions and of the module may be any text; the IR's text form holds them.
+#[test]
+fn names_of_any_text() {
+    for name in ["m$ain", "\"a b\"", "\"x\\22y\""] {
+        let i = import(&format!(
+            "module @{name} {{ func.func @{name}(%a: tensor<f32>) -> tensor<f32> {{ return %a : tensor<f32> }} }}"
+        ));
+        let text = msc_ir::text::print(&i.module);
+        let again = msc_ir::text::parse(&text).unwrap_or_else(|e| panic!("{e}\n{text}"));
+        assert_eq!(msc_ir::text::print(&again), text);
+    }
+}
+
 #[test]
 fn donated_state_and_names() {
     let i = import(

@@ -42,6 +42,18 @@ fn print_inverts_parse() {
     assert_eq!(text::print(&m), text);
 }
 
+/// MLIR's symbols may be any text.
+#[test]
+fn names_of_any_text() {
+    for name in ["f$1", "a b", "\"quoted\"", "\\\n\u{7f}", "größe", "@", "%0", "a::b"] {
+        let quoted = format!("@{name:?}");
+        let text = STEP.replace(" alias 0", "").replace("@main", &quoted);
+        let m = text::parse(&text).unwrap_or_else(|e| panic!("{quoted}: {e}"));
+        assert_eq!(m.graph(m.entries[0].graph).name, name);
+        assert_eq!(text::print(&m), text);
+    }
+}
+
 #[test]
 fn donated_state_must_keep_its_type() {
     let e = text::parse(STEP).expect_err("the result is f32[2,4]");

@@ -1,14 +1,15 @@
 //! Tokens of the text form.
 
 use crate::error::{IrError, Result};
+use std::borrow::Cow;
 
 /// A token.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Token<'a> {
     /// A word: letters, digits, `_` and `.`; or a number, sign and exponent included.
     Word(&'a str),
-    /// `@name`.
-    At(&'a str),
+    /// `@name`, or `@"any text"`.
+    At(Cow<'a, str>),
     /// `%number`.
     Value(u32),
     /// A quoted string, escapes resolved.
@@ -27,7 +28,8 @@ pub(super) struct Lexer<'a> {
     start: usize,
 }
 
-fn is_word(c: char) -> bool {
+/// Whether words and bare names consist of such characters.
+pub(super) fn is_word(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '-' | '+')
 }
 
@@ -88,8 +90,9 @@ impl<'a> Lexer<'a> {
     }
 
     /// An `@name`, or fails.
-    pub(super) fn name(&mut self) -> Result<&'a str> {
-        let Token::At(n) = self.token else { return Err(self.error("expected a name with `@`")) };
+    pub(super) fn name(&mut self) -> Result<Cow<'a, str>> {
+        let Token::At(n) = &self.token else { return Err(self.error("expected a name with `@`")) };
+        let n = n.clone();
         self.advance()?;
         Ok(n)
     }
@@ -141,10 +144,17 @@ impl<'a> Lexer<'a> {
         };
         let word_len = |s: &str| s.find(|c| !is_word(c)).unwrap_or(s.len());
         self.token = match c {
+            '@' if rest[1..].starts_with('"') => {
+                self.at += 1;
+                let Token::Text(name) = self.string(&rest[1..])? else {
+                    return Err(self.error("expected a name with `@`"));
+                };
+                Token::At(name.into())
+            }
             '@' => {
                 let n = word_len(&rest[1..]);
                 self.at += 1 + n;
-                Token::At(&rest[1..1 + n])
+                Token::At(Cow::Borrowed(&rest[1..1 + n]))
             }
             '%' => {
                 let n = word_len(&rest[1..]);

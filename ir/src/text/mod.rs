@@ -18,7 +18,7 @@
 //!
 //! Values are numbered in order of definition; attributes are in name order; constants are written where they
 //! are used, splats as `splat`, others as hexadecimal little-endian bytes. A graph comes after the graphs it
-//! calls. `parse(print(m))` prints the same text again. Source locations are printed on request, as
+//! calls. Names with other characters than letters, digits, `_`, `.`, `-` and `+` are quoted: `@"f$1"`. `parse(print(m))` prints the same text again. Source locations are printed on request, as
 //! `loc("file":line:column, "name")` after the types.
 
 mod lexer;

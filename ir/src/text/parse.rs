@@ -78,7 +78,7 @@ fn value(l: &mut Lexer, values: &[ValueId]) -> Result<ValueId> {
 
 fn graph(l: &mut Lexer, m: &mut Module) -> Result<()> {
     let name = l.name()?;
-    if m.graph_by_name(name).is_some() {
+    if m.graph_by_name(&name).is_some() {
         return Err(l.error(format!("there are two graphs @{name}")));
     }
     let mut g = Graph::new(name);
@@ -181,7 +181,7 @@ fn attr(l: &mut Lexer, m: &mut Module) -> Result<AttrValue> {
     if l.eat('[')? {
         let (mut v, mut graphs) = (Vec::new(), Vec::new());
         while matches!(l.peek(), Token::At(_)) {
-            graphs.push(l.name()?.to_string());
+            graphs.push(l.name()?.into_owned());
             l.eat(',')?;
         }
         if !graphs.is_empty() {
@@ -195,7 +195,7 @@ fn attr(l: &mut Lexer, m: &mut Module) -> Result<AttrValue> {
         return Ok(AttrValue::Ints(v));
     }
     match l.next()? {
-        Token::At(n) => Ok(AttrValue::Graph(n.to_string())),
+        Token::At(n) => Ok(AttrValue::Graph(n.into_owned())),
         Token::Text(t) => Ok(AttrValue::Text(t)),
         Token::Word("true") => Ok(AttrValue::Bool(true)),
         Token::Word("false") => Ok(AttrValue::Bool(false)),
@@ -247,7 +247,7 @@ fn unhex(s: &str) -> Option<Vec<u8>> {
 fn entry(l: &mut Lexer, m: &mut Module) -> Result<()> {
     let name = l.text()?;
     let g = l.name()?;
-    let graph = m.graph_by_name(g).ok_or_else(|| l.error(format!("there is no graph @{g}")))?;
+    let graph = m.graph_by_name(&g).ok_or_else(|| l.error(format!("there is no graph @{g}")))?;
     let mut e = Entry { name, graph, params: Vec::new(), results: Vec::new() };
     l.expect('{')?;
     loop {

@@ -23,7 +23,7 @@ pub fn print(module: &Module) -> String {
 
 /// A module as text.
 pub fn print_with(module: &Module, options: PrintOptions) -> String {
-    let mut out = format!("module @{}", module.name);
+    let mut out = format!("module {}", name(&module.name));
     if !module.mesh.axes.is_empty() {
         let axes: Vec<String> = module.mesh.axes.iter().map(|a| format!("{} = {}", a.name, a.size)).collect();
         let _ = write!(out, " mesh [{}]", axes.join(", "));
@@ -34,7 +34,7 @@ pub fn print_with(module: &Module, options: PrintOptions) -> String {
         emit(module, id.0 as usize, &mut done, &mut out, options);
     }
     for e in &module.entries {
-        let _ = writeln!(out, "\nentry {:?} @{} {{", e.name, module.graph(e.graph).name);
+        let _ = writeln!(out, "\nentry {:?} {} {{", e.name, name(&module.graph(e.graph).name));
         for p in &e.params {
             let _ = write!(out, "  param {:?}", p.name);
             if let Some(a) = p.alias {
@@ -81,7 +81,7 @@ fn emit(module: &Module, id: usize, done: &mut [bool], out: &mut String, options
 pub fn print_graph(module: &Module, g: &Graph, options: PrintOptions) -> String {
     let mut names = vec![u32::MAX; g.value_count()];
     let mut next = 0;
-    let mut out = format!("graph @{}(", g.name);
+    let mut out = format!("graph {}(", name(&g.name));
     for (i, &p) in g.params().iter().enumerate() {
         names[p.0 as usize] = next;
         let _ = write!(out, "{}%{next}: {}", if i > 0 { ", " } else { "" }, g.ty(p));
@@ -117,6 +117,11 @@ pub fn print_graph(module: &Module, g: &Graph, options: PrintOptions) -> String 
     out
 }
 
+/// `@name`, quoted where it has characters that a word has not: MLIR's symbols may be any text.
+fn name(s: &str) -> String {
+    if s.chars().all(super::lexer::is_word) { format!("@{s}") } else { format!("@{s:?}") }
+}
+
 fn attr(module: &Module, v: &AttrValue) -> String {
     match v {
         AttrValue::Bool(b) => b.to_string(),
@@ -124,9 +129,9 @@ fn attr(module: &Module, v: &AttrValue) -> String {
         AttrValue::Ints(v) => format!("[{}]", v.iter().map(i64::to_string).collect::<Vec<_>>().join(", ")),
         AttrValue::Float(b) => format!("{:?}", f64::from_bits(*b)),
         AttrValue::Word(w) => w.clone(),
-        AttrValue::Graph(g) => format!("@{g}"),
+        AttrValue::Graph(g) => name(g),
         AttrValue::Graphs(v) => {
-            format!("[{}]", v.iter().map(|g| format!("@{g}")).collect::<Vec<_>>().join(", "))
+            format!("[{}]", v.iter().map(|g| name(g)).collect::<Vec<_>>().join(", "))
         }
         AttrValue::Text(t) => format!("{t:?}"),
         AttrValue::Const(c) => constant(module, ConstId(*c)),
