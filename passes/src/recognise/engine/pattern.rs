@@ -8,6 +8,8 @@
 //! (reduce.sum.last ?x)    predicates on attributes follow the name, see `Head`
 //! (product ?x (pow ?v -1/2) (cols ?g) (rows ?s))
 //! (sum ?a ?b ?r*)
+//! (as ?c (sum ?x ?m))     the pattern, its class bound to a variable
+//! (polynomial (product ?x (rows ?s)) ?r*)
 //! ```
 //!
 //! `product` and `sum` look at a class as an n-ary product or sum (see [`super::view`]): whatever order,
@@ -16,9 +18,16 @@
 //! row dimensions only, `cols` one that has the last dimension only, and a factor without placement has all.
 //! Of the variables in one product, one may be free: it takes the factors that are left (`(cols ?g)`: those of
 //! the last dimension only). `?r*` in a sum takes the terms that are left, if any.
+//!
+//! `polynomial` asks whether a class is equal to the sum that it lists when both are multiplied out, with the
+//! rule's atoms as indeterminates ([`super::rule::Rule::atoms`]): however the program arranges the terms. Its
+//! variables must be bound already, but for `?r*`, the terms of the program that are left; `(maybe ?k)` is a factor
+//! that counts as 1 where `?k` is not bound.
 
 use msc_ir::ops::binary::BinaryKind;
+use msc_ir::ops::compare::Direction;
 use msc_ir::ops::permute::Permute;
+use msc_ir::ops::select::Select;
 use msc_ir::ops::unary::UnaryKind;
 use msc_ir::{Monoid, Op, TensorType};
 
@@ -46,6 +55,10 @@ pub enum Pattern {
     Product(Vec<Item>),
     /// An n-ary sum, with the variable for the terms that are left.
     Sum(Vec<Pattern>, Option<&'static str>),
+    /// A sum multiplied out, with the variable for the terms that are left.
+    Polynomial(Vec<Pattern>, Option<&'static str>),
+    /// A pattern whose class is bound to a variable.
+    As(&'static str, Box<Pattern>),
 }
 
 /// Which dimensions a factor has.
@@ -66,6 +79,8 @@ pub struct Item {
     pub place: Place,
     /// Its exponent in halves.
     pub halves: i16,
+    /// Whether it is left out where its variable is not bound; in a polynomial only.
+    pub optional: bool,
     /// The factor.
     pub pattern: Pattern,
 }
@@ -89,6 +104,10 @@ pub enum Head {
     Transpose,
     /// `convert`.
     Convert,
+    /// `select`.
+    Select,
+    /// `compare.DIRECTION`: `eq`, `ne`, `ge`, `gt`, `le`, `lt`, of numbers.
+    Compare(Direction),
     /// `reduce`, `reduce.MONOID`, and `.last` (the last dimension alone), `.leading` (all others), `.unit`
     /// (dimensions of size 1 only).
     Reduce(Option<Monoid>, Option<Reduced>),
@@ -117,6 +136,11 @@ impl Head {
             "reshape" => plain(Head::Reshape),
             "transpose" => plain(Head::Transpose),
             "convert" => plain(Head::Convert),
+            "select" => plain(Head::Select),
+            "compare" => {
+                let direction = Direction::ALL.iter().find(|d| d.name().eq_ignore_ascii_case(rest));
+                Ok(Head::Compare(*direction.ok_or(format!("unknown direction `{rest}`"))?))
+            }
             "reduce" => {
                 let (mut monoid, mut dims) = (None, None);
                 for p in rest.split('.').filter(|p| !p.is_empty()) {
@@ -151,6 +175,8 @@ impl Head {
             (Head::Broadcast, Op::Broadcast(_)) | (Head::Reshape, Op::Reshape(_)) => true,
             (Head::Transpose, Op::Permute(Permute::Transpose { .. })) => true,
             (Head::Convert, Op::Convert(msc_ir::ops::convert::Convert::Value(_))) => true,
+            (Head::Select, Op::Select(Select::Select)) => true,
+            (Head::Compare(d), Op::Compare(c)) => c.direction == d && !c.total_order,
             (Head::Reduce(monoid, dims), Op::Reduce(r)) => {
                 let rank = operands[0].rank();
                 monoid.is_none_or(|m| m == r.monoid)
@@ -167,7 +193,11 @@ impl Head {
 
     /// Whether operands may be swapped. `binary.any` is not, so that an applier sees them as they stand.
     pub fn is_commutative(self) -> bool {
-        matches!(self, Head::Binary(k) if k.is_commutative())
+        match self {
+            Head::Binary(k) => k.is_commutative(),
+            Head::Compare(d) => matches!(d, Direction::Eq | Direction::Ne),
+            _ => false,
+        }
     }
 }
 
@@ -189,7 +219,13 @@ impl Pattern {
     pub fn variables(&self) -> Vec<&'static str> {
         let mut out = Vec::new();
         self.visit(&mut |p| match p {
-            Pattern::Var(v) | Pattern::Const(v) | Pattern::Sum(_, Some(v)) if !out.contains(v) => {
+            Pattern::Var(v)
+            | Pattern::Const(v)
+            | Pattern::As(v, _)
+            | Pattern::Sum(_, Some(v))
+            | Pattern::Polynomial(_, Some(v))
+                if !out.contains(v) =>
+            {
                 out.push(*v)
             }
             _ => {}
@@ -200,14 +236,26 @@ impl Pattern {
     /// Whether the pattern needs a frame.
     pub fn needs_frame(&self) -> bool {
         let mut found = false;
-        self.visit(&mut |p| found |= matches!(p, Pattern::Product(_) | Pattern::Sum(..)));
+        self.visit(&mut |p| {
+            found |= matches!(p, Pattern::Product(_) | Pattern::Sum(..) | Pattern::Polynomial(..))
+        });
+        found
+    }
+
+    /// Whether some of the pattern is multiplied out.
+    pub fn has_polynomial(&self) -> bool {
+        let mut found = false;
+        self.visit(&mut |p| found |= matches!(p, Pattern::Polynomial(..)));
         found
     }
 
     fn visit(&self, f: &mut impl FnMut(&Pattern)) {
         f(self);
         match self {
-            Pattern::Op(_, args) | Pattern::Sum(args, _) => args.iter().for_each(|a| a.visit(f)),
+            Pattern::Op(_, args) | Pattern::Sum(args, _) | Pattern::Polynomial(args, _) => {
+                args.iter().for_each(|a| a.visit(f))
+            }
+            Pattern::As(_, inner) => inner.visit(f),
             Pattern::Product(items) => items.iter().for_each(|i| i.pattern.visit(f)),
             _ => {}
         }
@@ -262,19 +310,19 @@ impl Tokens {
                 match head {
                     "product" => Ok(Pattern::Product(self.until_close(Tokens::item)?)),
                     "sum" => {
-                        let mut rest = None;
-                        let mut terms = Vec::new();
-                        while self.peek() != Some(")") {
-                            match self.peek().and_then(|t| t.strip_prefix('?')?.strip_suffix('*')) {
-                                Some(name) => {
-                                    self.next();
-                                    rest = Some(name);
-                                }
-                                None => terms.push(self.pattern()?),
-                            }
-                        }
-                        self.close()?;
+                        let (terms, rest) = self.terms()?;
                         Ok(Pattern::Sum(terms, rest))
+                    }
+                    "polynomial" => {
+                        let (terms, rest) = self.terms()?;
+                        Ok(Pattern::Polynomial(terms, rest))
+                    }
+                    "as" => {
+                        let name = self.next().and_then(|t| t.strip_prefix('?'));
+                        let name = name.ok_or("`as` takes a variable and a pattern")?;
+                        let inner = Box::new(self.pattern()?);
+                        self.close()?;
+                        Ok(Pattern::As(name, inner))
                     }
                     word => {
                         let head = Head::parse(word)?;
@@ -296,6 +344,23 @@ impl Tokens {
         }
     }
 
+    /// The terms of a sum and the variable for what is left, up to the closing parenthesis.
+    fn terms(&mut self) -> Result<(Vec<Pattern>, Option<&'static str>), String> {
+        let mut rest = None;
+        let mut terms = Vec::new();
+        while self.peek() != Some(")") {
+            match self.peek().and_then(|t| t.strip_prefix('?')?.strip_suffix('*')) {
+                Some(name) => {
+                    self.next();
+                    rest = Some(name);
+                }
+                None => terms.push(self.pattern()?),
+            }
+        }
+        self.close()?;
+        Ok((terms, rest))
+    }
+
     fn item(&mut self) -> Result<Item, String> {
         let wrapped = |t: &mut Tokens, word: &str| {
             let mut ahead = Tokens { rest: t.rest };
@@ -312,6 +377,11 @@ impl Tokens {
                 return Ok(Item { place, ..inner });
             }
         }
+        if wrapped(self, "maybe") {
+            let inner = self.item()?;
+            self.close()?;
+            return Ok(Item { optional: true, ..inner });
+        }
         if wrapped(self, "pow") {
             let inner = self.item()?;
             let e = self.next().ok_or("the pattern ends early")?;
@@ -323,6 +393,6 @@ impl Tokens {
             let halves = halves.ok_or(format!("`{e}` is no exponent"))?;
             return Ok(Item { halves: inner.halves * halves / 2, ..inner });
         }
-        Ok(Item { place: Place::Full, halves: 2, pattern: self.pattern()? })
+        Ok(Item { place: Place::Full, halves: 2, optional: false, pattern: self.pattern()? })
     }
 }

@@ -3,7 +3,7 @@
 use super::build::Builder;
 use super::region::{At, Reach, Region};
 use super::rule::{Match, MultiOutput, Rule, Tag, WhyNot};
-use super::search::search;
+use super::search::Searcher;
 use super::term::{Graph, Node};
 use crate::error::{PassError, Result};
 use egg::Id;
@@ -161,7 +161,10 @@ pub fn run(graph: &mut Graph, region: &Region, phases: &[&[Rule]], limits: Limit
 /// One round; whether anything changed.
 fn round(graph: &mut Graph, region: &Region, rules: &[Rule], out: &mut Run) -> bool {
     let program = Reach::new(graph, region).program_classes();
-    let matches: Vec<(&Rule, Vec<Match>)> = rules.iter().map(|r| (r, search(graph, r, &program))).collect();
+    let matches: Vec<(&Rule, Vec<Match>)> = {
+        let mut searcher = Searcher::new(graph, &program);
+        rules.iter().map(|r| (r, searcher.search(r))).collect()
+    };
     let before = graph.total_size();
     let mut changed = false;
     for (rule, matches) in matches {

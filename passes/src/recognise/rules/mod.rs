@@ -1,6 +1,8 @@
 //! The rules of recognition, one family a file. `docs/add-a-rule.md` says how to add one.
 
+pub mod layer_norm;
 pub mod layout;
+mod norm;
 pub mod normal_form;
 pub mod rms_norm;
 
@@ -16,7 +18,9 @@ pub fn normal_form() -> Vec<Rule> {
 
 /// Rules that introduce named operations.
 pub fn named() -> Vec<Rule> {
-    rms_norm::rules()
+    let mut all = layer_norm::rules();
+    all.extend(rms_norm::rules());
+    all
 }
 
 /// The root is `new`.
