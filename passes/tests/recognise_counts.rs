@@ -2,7 +2,10 @@
 //! layer and one at the end, and those of heads, embeddings and prediction heads where there are some; copies that
 //! the backward computes again count as norms.
 
-use msc_passes::recognise::{Fusions, Report, recognise};
+use msc_frontends::npz;
+use msc_ir::Tensor;
+use msc_ir::interp::{Mode, run};
+use msc_passes::recognise::{Fusions, Report, recognise, recognise_graph, replay};
 use msc_passes::simplify::simplify;
 use msc_passes::template::template;
 use std::path::{Path, PathBuf};
@@ -55,6 +58,11 @@ const EXPECTED: &[Expected] = &[
     rms("qwen2_torchax_bf16master_tiny", (3, 5), (3, 5)),
 ];
 
+fn fixtures() -> PathBuf {
+    let own = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../fixtures/stablehlo");
+    std::env::var_os("MSC_FIXTURES").map_or(own, PathBuf::from)
+}
+
 fn report(file: &Path) -> Report {
     let mut module = msc_frontends::read_file(file).expect("the fixture imports").module;
     simplify(&mut module).expect("simplifies");
@@ -67,8 +75,7 @@ fn report(file: &Path) -> Report {
 /// Every fixture of the repository that the table lists; `MSC_FIXTURES` names a folder of more.
 #[test]
 fn every_norm_is_found() {
-    let own = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../fixtures/stablehlo");
-    let root = std::env::var_os("MSC_FIXTURES").map_or(own, PathBuf::from);
+    let root = fixtures();
     let (mut wrong, mut seen) = (Vec::new(), 0);
     for e in EXPECTED {
         let file = root.join(e.fixture).join("model.mlir");
@@ -94,4 +101,31 @@ fn every_norm_is_found() {
     }
     assert!(seen >= 8, "fixtures are missing");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// A step with LayerNorms computes what it did, and every reason can be executed again.
+#[test]
+fn layer_norms_change_no_number() {
+    let dir = fixtures().join("gpt2_dropout_flax_tiny");
+    let mut before = msc_frontends::read_file(&dir.join("model.mlir")).expect("imports").module;
+    simplify(&mut before).expect("simplifies");
+    let entry = before.entry().expect("an entry").graph;
+    let mut after = before.clone();
+    let report = recognise_graph(&mut after, entry).expect("recognises");
+    assert_eq!(report.fusions["layer_norm_grad"].sites, 5);
+    for r in report.regions.iter().flat_map(|r| &r.reasons) {
+        let d = replay(&after, &report.regions[0], r).expect("replays");
+        assert!(d < 4e-6, "{} differs by {d} in wide mode", r.rule);
+    }
+    let data = npz::read(&dir.join("inputs.npz")).expect("the inputs");
+    let types = before.graph(entry).param_types();
+    let inputs: Vec<Tensor> =
+        data.values().zip(types).map(|(t, ty)| npz::fit(t, &ty).expect("of its type")).collect();
+    let a = run(&before, entry, &inputs, Mode::Wide).expect("runs");
+    let b = run(&after, entry, &inputs, Mode::Wide).expect("runs");
+    for (i, (x, y)) in a.iter().zip(&b).enumerate() {
+        // Literals rounded to f32, 1/64 and eps among them.
+        let d = msc_passes::recognise::check::difference(x, y);
+        assert!(d < 1e-7, "output {i} differs by {d}");
+    }
 }

@@ -10,7 +10,9 @@ use super::report::RegionReport;
 use crate::error::{PassError, Result};
 use msc_ir::factor::resize::resize_graph;
 use msc_ir::interp::{self, Mode};
+use msc_ir::ops::binary::BinaryKind;
 use msc_ir::ops::reshape::Reshape;
+use msc_ir::ops::unary::UnaryKind;
 use msc_ir::{Graph, LocId, Module, Tensor, TensorType, ValueDef, ValueId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -60,25 +62,35 @@ struct Slice<'r> {
     region: &'r Region,
     report: &'r RegionReport,
     reason: &'r Reason,
-    /// Inputs that get random values: they depend on something other than the other inputs.
+    /// The values that inputs are, and those that a sum that the rule made has as terms.
+    leaves: Vec<&'r [At]>,
+    /// Leaves that get random values: they depend on something other than the other leaves.
     free: Vec<usize>,
-    /// For each value of a free input, which.
+    /// For each value of a free leaf, which.
     cut: BTreeMap<At, usize>,
 }
 
 impl<'r> Slice<'r> {
     fn new(region: &'r Region, report: &'r RegionReport, reason: &'r Reason) -> Result<Slice<'r>> {
-        let unknown = |v: &&CutValue| v.values.is_empty() && v.given_by.is_none();
+        let unknown = |v: &&CutValue| v.values.is_empty() && v.given_by.is_none() && v.sum_of.is_empty();
         if let Some(v) = reason.inputs.iter().find(unknown) {
             return Err(broken(format!("{} of {} is no value of the program", v.name, reason.rule)));
         }
+        let inputs = reason.inputs.iter().map(|v| v.values.as_slice()).filter(|v| !v.is_empty());
+        let terms = reason.inputs.iter().flat_map(|v| &v.sum_of).map(|(_, v)| v.as_slice());
+        let mut leaves: Vec<&[At]> = Vec::new();
+        for leaf in inputs.chain(terms) {
+            if !leaves.contains(&leaf) {
+                leaves.push(leaf);
+            }
+        }
         let values = |skip: usize| -> BTreeSet<At> {
-            let others = reason.inputs.iter().enumerate().filter(|(i, _)| *i != skip);
-            others.flat_map(|(_, v)| v.values.iter().copied()).collect()
+            let others = leaves.iter().enumerate().filter(|(i, _)| *i != skip);
+            others.flat_map(|(_, v)| v.iter().copied()).collect()
         };
         let closed = |i: usize| {
             let cut = values(i);
-            let Some(&first) = reason.inputs[i].values.first() else { return true };
+            let first = leaves[i][0];
             let mut todo = vec![first];
             let mut seen = BTreeSet::new();
             while let Some(at) = todo.pop() {
@@ -94,14 +106,14 @@ impl<'r> Slice<'r> {
             }
             true
         };
-        let free: Vec<usize> = (0..reason.inputs.len()).filter(|&i| !closed(i)).collect();
+        let free: Vec<usize> = (0..leaves.len()).filter(|&i| !closed(i)).collect();
         let mut cut = BTreeMap::new();
         for &i in &free {
-            for &at in &reason.inputs[i].values {
+            for &at in leaves[i] {
                 cut.insert(at, i);
             }
         }
-        Ok(Slice { region, report, reason, free, cut })
+        Ok(Slice { region, report, reason, leaves, free, cut })
     }
 
     /// The program's slice and the named op, as graphs with the same parameters and results.
@@ -165,7 +177,7 @@ impl<'r> Slice<'r> {
                     let given = self.apply(module, g, made, other)?;
                     *given.get(index as usize).ok_or_else(|| broken("no such result"))?
                 }
-                (None, None) => return Err(broken(format!("{} is no value of the program", input.name))),
+                (None, None) => self.sum(module, g, made, input)?,
             };
             if *g.ty(v) != input.ty {
                 v = g.add1(module, Reshape { shape: input.ty.shape.clone() }, &[v], LocId::UNKNOWN)?;
@@ -173,6 +185,31 @@ impl<'r> Slice<'r> {
             operands.push(v);
         }
         Ok(g.add(module, reason.fused.clone(), &operands, LocId::UNKNOWN)?.to_vec())
+    }
+
+    /// An input that is a sum of values.
+    fn sum(
+        &self,
+        module: &Module,
+        g: &mut Graph,
+        made: &mut BTreeMap<At, ValueId>,
+        input: &CutValue,
+    ) -> Result<ValueId> {
+        let mut sum = None;
+        for (negative, values) in &input.sum_of {
+            let Some(&at) = values.first() else { continue };
+            let mut v = self.copy(g, made, at)?;
+            if g.ty(v).shape != input.ty.shape {
+                v = g.add1(module, Reshape { shape: input.ty.shape.clone() }, &[v], LocId::UNKNOWN)?;
+            }
+            sum = Some(match (sum, *negative) {
+                (None, false) => v,
+                (None, true) => g.add1(module, UnaryKind::Negate, &[v], LocId::UNKNOWN)?,
+                (Some(s), false) => g.add1(module, BinaryKind::Add, &[s, v], LocId::UNKNOWN)?,
+                (Some(s), true) => g.add1(module, BinaryKind::Subtract, &[s, v], LocId::UNKNOWN)?,
+            });
+        }
+        sum.ok_or_else(|| broken(format!("{} is no value of the program", input.name)))
     }
 
     fn outputs(&self) -> Vec<At> {
@@ -184,7 +221,7 @@ impl<'r> Slice<'r> {
             .free
             .iter()
             .map(|&i| {
-                let at = self.reason.inputs[i].values[0];
+                let at = self.leaves[i][0];
                 (i, g.add_param(self.region.parts[at.part].graph.ty(at.value).clone()))
             })
             .collect();

@@ -193,11 +193,12 @@ impl<'g> Searcher<'g> {
     }
 
     fn context(&mut self, opaque: &BTreeSet<Id>) -> &mut Context<'g> {
-        if !self.contexts.contains_key(opaque) {
-            let matcher = Matcher::new(self.graph, opaque.clone());
-            self.contexts.insert(opaque.clone(), Context { matcher, near: None, lookup: None });
-        }
-        self.contexts.entry(opaque.clone()).or_insert_with(|| unreachable!("it was just made"))
+        let graph = self.graph;
+        self.contexts.entry(opaque.clone()).or_insert_with(|| Context {
+            matcher: Matcher::new(graph, opaque.clone()),
+            near: None,
+            lookup: None,
+        })
     }
 }
 

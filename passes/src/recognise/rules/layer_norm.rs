@@ -4,7 +4,7 @@
 //! the rows, and arrange the three parts of dx as its differentiation left them: multiplied out, they are one
 //! polynomial in x, dy, γ and the variance.
 
-use super::norm::{give, give_rstd, indexed, row_operand, rstd, weight};
+use super::norm::{Given, give, give_rstd, indexed, row_operand, rstd, weight};
 use super::{refuse, root_is};
 use crate::recognise::define;
 use crate::recognise::engine::rule::{Applier, Root, root, unless};
@@ -28,10 +28,12 @@ macro_rules! variance {
 }
 
 /// The mean of rows that compute in their own type.
-const MEAN: &str = "(product 1/D (rows (reduce.sum.last (as ?w ?x))))";
+const MEAN: &str = "(or (divide (reduce.sum.last (as ?w ?x)) D) (multiply (reduce.sum.last (as ?w ?x)) 1/D))";
 
 /// The mean of narrow rows.
-const MEAN_OF_NARROW: &str = "(product 1/D (rows (reduce.sum.last (as ?w (convert ?x)))))";
+const MEAN_OF_NARROW: &str = "(or
+    (divide (reduce.sum.last (as ?w (convert ?x))) D)
+    (multiply (reduce.sum.last (as ?w (convert ?x))) 1/D))";
 
 const V: &str = concat!("(sum (as ?m ", variance!(), ") ?eps:const)");
 
@@ -259,10 +261,10 @@ fn forward(b: &mut Builder<'_>, m: &Match) -> Result<Applied, WhyNot> {
     let args: Vec<egg::Id> = inputs.iter().map(|&(_, c)| c).collect();
     let tuple =
         b.fused(kind, &args, |module, types| define::layer_norm::forward(module, types, eps, scale, shift))?;
-    let mut applied = Default::default();
-    give(b, m, "y", (tuple, 0), &x.labels, &mut applied)?;
-    give_rstd(b, m, x, tuple, &mut applied)?;
-    let (unions, outputs) = applied;
+    let mut given = Given::default();
+    give(b, m, "y", (tuple, 0), &x.labels, &mut given)?;
+    give_rstd(b, m, x, tuple, &mut given)?;
+    let Given { unions, outputs } = given;
     Ok(Applied { unions, op: Some(MultiOutput { tuple, inputs, outputs }) })
 }
 
@@ -291,15 +293,15 @@ fn gradient_op(b: &mut Builder<'_>, m: &Match, split: bool) -> Result<Applied, W
     let kind = FusedKind::LayerNormGrad { residual, scale, shift, split };
     let args: Vec<egg::Id> = inputs.iter().map(|&(_, c)| c).collect();
     let tuple = b.fused(kind, &args, |module, types| define::layer_norm::backward(module, types, parts))?;
-    let mut applied = Default::default();
-    give(b, m, "dx", (tuple, 0), &x.labels, &mut applied)?;
+    let mut given = Given::default();
+    give(b, m, "dx", (tuple, 0), &x.labels, &mut given)?;
     let row = &x.labels[x.labels.len() - 1..];
     if m.class("dgamma").is_some() {
-        give(b, m, "dgamma", (tuple, 1), row, &mut applied)?;
+        give(b, m, "dgamma", (tuple, 1), row, &mut given)?;
     }
     if shift {
-        give(b, m, "dbeta", (tuple, 1 + u32::from(scale)), row, &mut applied)?;
+        give(b, m, "dbeta", (tuple, 1 + u32::from(scale)), row, &mut given)?;
     }
-    let (unions, outputs) = applied;
+    let Given { unions, outputs } = given;
     Ok(Applied { unions, op: Some(MultiOutput { tuple, inputs, outputs }) })
 }

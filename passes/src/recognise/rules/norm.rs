@@ -47,22 +47,31 @@ pub(super) fn rstd(b: &mut Builder<'_>, m: &Match, x: &Indexed) -> Result<Id, Wh
     b.relayout(&Indexed { class: r, labels: v.labels.clone() }, &rows, &labels)
 }
 
+/// What the results of an op are united with.
+#[derive(Default)]
+pub(super) struct Given {
+    /// Classes to unite.
+    pub unions: Vec<(Id, Id)>,
+    /// Classes of the program with their names and the result each is.
+    pub outputs: Vec<(&'static str, u32, Id)>,
+}
+
 /// Unites the classes found for `rstd` with result 1 of a norm.
 pub(super) fn give_rstd(
     b: &mut Builder<'_>,
     m: &Match,
     x: &Indexed,
     tuple: Id,
-    applied: &mut (Vec<(Id, Id)>, Vec<(&'static str, u32, Id)>),
+    given: &mut Given,
 ) -> Result<(), WhyNot> {
     let statistic = b.project(tuple, 1);
-    applied.0.push((rstd(b, m, x)?, statistic));
+    given.unions.push((rstd(b, m, x)?, statistic));
     let at = Indexed { class: statistic, labels: row_labels(x) };
     if let Some(Binding::Classes(all)) = m.vars.get("rstd") {
         for r in all {
             let again = b.relayout(&at, &b.ty(r.class)?, &r.labels)?;
-            applied.0.push((r.class, again));
-            applied.1.push(("rstd", 1, r.class));
+            given.unions.push((r.class, again));
+            given.outputs.push(("rstd", 1, r.class));
         }
     }
     Ok(())
@@ -75,12 +84,12 @@ pub(super) fn give(
     name: &'static str,
     (tuple, index): (Id, u32),
     labels: &[Label],
-    applied: &mut (Vec<(Id, Id)>, Vec<(&'static str, u32, Id)>),
+    given: &mut Given,
 ) -> Result<(), WhyNot> {
     let at = indexed(m, name)?;
     let result = Indexed { class: b.project(tuple, index), labels: labels.into() };
     let value = b.relayout(&result, &b.ty(at.class)?, &at.labels)?;
-    applied.0.push((at.class, value));
-    applied.1.push((name, index, at.class));
+    given.unions.push((at.class, value));
+    given.outputs.push((name, index, at.class));
     Ok(())
 }

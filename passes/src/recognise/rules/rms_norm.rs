@@ -2,7 +2,7 @@
 //!
 //! One spelling each, in products and sums: how exporters arrange the factors is the views' business.
 
-use super::norm::{give, give_rstd, indexed, row_operand, rstd, weight};
+use super::norm::{Given, give, give_rstd, indexed, row_operand, rstd, weight};
 use super::refuse;
 use crate::recognise::define;
 use crate::recognise::engine::rule::{Applier, Root, root, unless};
@@ -189,10 +189,10 @@ fn forward_op<const LATE: bool>(b: &mut Builder<'_>, m: &Match) -> Result<Applie
     let tuple = b.fused(kind, &[x.class, gamma], |module, types| {
         define::rms_norm::forward(module, types, eps, LATE)
     })?;
-    let mut applied = Default::default();
-    give(b, m, "y", (tuple, 0), &x.labels, &mut applied)?;
-    give_rstd(b, m, x, tuple, &mut applied)?;
-    let (unions, outputs) = applied;
+    let mut given = Given::default();
+    give(b, m, "y", (tuple, 0), &x.labels, &mut given)?;
+    give_rstd(b, m, x, tuple, &mut given)?;
+    let Given { unions, outputs } = given;
     Ok(Applied {
         unions,
         op: Some(MultiOutput { tuple, inputs: vec![("x", x.class), ("gamma", gamma)], outputs }),
@@ -219,11 +219,11 @@ fn backward_op<const LATE: bool, const SPLIT: bool>(
     let tuple = b.fused(kind, &args, |module, types| {
         define::rms_norm::backward(module, types, r.is_some(), LATE, SPLIT)
     })?;
-    let mut applied = Default::default();
-    give(b, m, "dx", (tuple, 0), &x.labels, &mut applied)?;
+    let mut given = Given::default();
+    give(b, m, "dx", (tuple, 0), &x.labels, &mut given)?;
     if m.class("dgamma").is_some() {
-        give(b, m, "dgamma", (tuple, 1), &x.labels[x.labels.len() - 1..], &mut applied)?;
+        give(b, m, "dgamma", (tuple, 1), &x.labels[x.labels.len() - 1..], &mut given)?;
     }
-    let (unions, outputs) = applied;
+    let Given { unions, outputs } = given;
     Ok(Applied { unions, op: Some(MultiOutput { tuple, inputs, outputs }) })
 }

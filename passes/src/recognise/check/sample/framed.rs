@@ -46,6 +46,7 @@ impl Sampler<'_> {
         match n {
             Number::Literal(x) => x,
             Number::PerRow(x) => x / self.row as f64,
+            Number::RowSize => self.row as f64,
         }
     }
 
@@ -106,6 +107,10 @@ impl Sampler<'_> {
                 self.op(Select::Select, &[p, a, b])
             }
             Pattern::Op(..) => self.refuse("this op with a frame"),
+            Pattern::Or(all) => {
+                let one = self.rng.below(all.len());
+                self.framed(&all[one], place, dtype)
+            }
             Pattern::As(name, inner) => {
                 if let Some(&(v, from)) = self.vars.get(name) {
                     return self.spread(v, from, place);

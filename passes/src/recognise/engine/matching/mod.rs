@@ -52,6 +52,7 @@ impl<'g> Matcher<'g> {
         match n {
             Number::Literal(x) => Some(x),
             Number::PerRow(x) => Some(x / m.row_size? as f64),
+            Number::RowSize => Some(m.row_size? as f64),
         }
     }
 
@@ -78,6 +79,7 @@ impl<'g> Matcher<'g> {
             }
             Pattern::Sum(terms, rest) => self.sum(terms, *rest, at, m),
             Pattern::Polynomial(terms, rest) => self.polynomial(terms, *rest, at, m).into_iter().collect(),
+            Pattern::Or(all) => all.iter().flat_map(|p| self.at(p, at, m)).collect(),
             Pattern::As(name, inner) => {
                 let found = self.at(inner, at, m);
                 found.iter().filter_map(|m| self.variable(name, at, m)).collect()

@@ -3,12 +3,13 @@
 //! ```text
 //! ?x                      a variable: any class, the same one at every occurrence
 //! ?c:const                a class of one known value
-//! 2   -inf   1/D          a class of this value (relative tolerance 1e-6); D is the size of the row
+//! 2   -inf   1/D   D      a class of this value (relative tolerance 1e-6); D is the size of the row
 //! (multiply ?x 1)         an op; commutative ops are tried both ways round
 //! (reduce.sum.last ?x)    predicates on attributes follow the name, see `Head`
 //! (product ?x (pow ?v -1/2) (cols ?g) (rows ?s))
 //! (sum ?a ?b ?r*)
 //! (as ?c (sum ?x ?m))     the pattern, its class bound to a variable
+//! (or (divide ?x 2) (multiply ?x 0.5))
 //! (polynomial (product ?x (rows ?s)) ?r*)
 //! ```
 //!
@@ -24,12 +25,15 @@
 //! variables must be bound already, but for `?r*`, the terms of the program that are left; `(maybe ?k)` is a factor
 //! that counts as 1 where `?k` is not bound.
 
+mod parse;
+
 use msc_ir::ops::binary::BinaryKind;
 use msc_ir::ops::compare::Direction;
 use msc_ir::ops::permute::Permute;
 use msc_ir::ops::select::Select;
 use msc_ir::ops::unary::UnaryKind;
 use msc_ir::{Monoid, Op, TensorType};
+use parse::Tokens;
 
 /// A number in a pattern.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -38,6 +42,8 @@ pub enum Number {
     Literal(f64),
     /// This over the size of the row.
     PerRow(f64),
+    /// The size of the row.
+    RowSize,
 }
 
 /// A pattern.
@@ -57,6 +63,8 @@ pub enum Pattern {
     Sum(Vec<Pattern>, Option<&'static str>),
     /// A sum multiplied out, with the variable for the terms that are left.
     Polynomial(Vec<Pattern>, Option<&'static str>),
+    /// Any of these.
+    Or(Vec<Pattern>),
     /// A pattern whose class is bound to a variable.
     As(&'static str, Box<Pattern>),
 }
@@ -252,147 +260,13 @@ impl Pattern {
     fn visit(&self, f: &mut impl FnMut(&Pattern)) {
         f(self);
         match self {
-            Pattern::Op(_, args) | Pattern::Sum(args, _) | Pattern::Polynomial(args, _) => {
-                args.iter().for_each(|a| a.visit(f))
-            }
+            Pattern::Op(_, args)
+            | Pattern::Sum(args, _)
+            | Pattern::Polynomial(args, _)
+            | Pattern::Or(args) => args.iter().for_each(|a| a.visit(f)),
             Pattern::As(_, inner) => inner.visit(f),
             Pattern::Product(items) => items.iter().for_each(|i| i.pattern.visit(f)),
             _ => {}
         }
-    }
-}
-
-struct Tokens {
-    rest: &'static str,
-}
-
-impl Tokens {
-    fn next(&mut self) -> Option<&'static str> {
-        self.rest = self.rest.trim_start();
-        let n = match self.rest.chars().next()? {
-            '(' | ')' => 1,
-            _ => {
-                self.rest.find(|c: char| c.is_whitespace() || c == '(' || c == ')').unwrap_or(self.rest.len())
-            }
-        };
-        let (token, rest) = self.rest.split_at(n);
-        self.rest = rest;
-        Some(token)
-    }
-
-    fn peek(&self) -> Option<&'static str> {
-        Tokens { rest: self.rest }.next()
-    }
-
-    fn close(&mut self) -> Result<(), String> {
-        match self.next() {
-            Some(")") => Ok(()),
-            t => Err(format!("expected `)`, found {t:?}")),
-        }
-    }
-
-    fn until_close<T>(
-        &mut self,
-        mut f: impl FnMut(&mut Tokens) -> Result<T, String>,
-    ) -> Result<Vec<T>, String> {
-        let mut out = Vec::new();
-        while self.peek() != Some(")") {
-            out.push(f(self)?);
-        }
-        self.close()?;
-        Ok(out)
-    }
-
-    fn pattern(&mut self) -> Result<Pattern, String> {
-        match self.next().ok_or("the pattern ends early")? {
-            "(" => {
-                let head = self.next().ok_or("the pattern ends early")?;
-                match head {
-                    "product" => Ok(Pattern::Product(self.until_close(Tokens::item)?)),
-                    "sum" => {
-                        let (terms, rest) = self.terms()?;
-                        Ok(Pattern::Sum(terms, rest))
-                    }
-                    "polynomial" => {
-                        let (terms, rest) = self.terms()?;
-                        Ok(Pattern::Polynomial(terms, rest))
-                    }
-                    "as" => {
-                        let name = self.next().and_then(|t| t.strip_prefix('?'));
-                        let name = name.ok_or("`as` takes a variable and a pattern")?;
-                        let inner = Box::new(self.pattern()?);
-                        self.close()?;
-                        Ok(Pattern::As(name, inner))
-                    }
-                    word => {
-                        let head = Head::parse(word)?;
-                        Ok(Pattern::Op(head, self.until_close(Tokens::pattern)?))
-                    }
-                }
-            }
-            ")" => Err("a `)` where a pattern should stand".into()),
-            word => match word.strip_prefix('?') {
-                Some(v) => Ok(match v.strip_suffix(":const") {
-                    Some(v) => Pattern::Const(v),
-                    None => Pattern::Var(v),
-                }),
-                None => Ok(Pattern::Number(match word.strip_suffix("/D") {
-                    Some(n) => Number::PerRow(n.parse().map_err(|_| format!("`{word}` is no number"))?),
-                    None => Number::Literal(word.parse().map_err(|_| format!("`{word}` is no number"))?),
-                })),
-            },
-        }
-    }
-
-    /// The terms of a sum and the variable for what is left, up to the closing parenthesis.
-    fn terms(&mut self) -> Result<(Vec<Pattern>, Option<&'static str>), String> {
-        let mut rest = None;
-        let mut terms = Vec::new();
-        while self.peek() != Some(")") {
-            match self.peek().and_then(|t| t.strip_prefix('?')?.strip_suffix('*')) {
-                Some(name) => {
-                    self.next();
-                    rest = Some(name);
-                }
-                None => terms.push(self.pattern()?),
-            }
-        }
-        self.close()?;
-        Ok((terms, rest))
-    }
-
-    fn item(&mut self) -> Result<Item, String> {
-        let wrapped = |t: &mut Tokens, word: &str| {
-            let mut ahead = Tokens { rest: t.rest };
-            let hit = ahead.next() == Some("(") && ahead.next() == Some(word);
-            if hit {
-                t.rest = ahead.rest;
-            }
-            hit
-        };
-        for (word, place) in [("rows", Place::Rows), ("cols", Place::Cols)] {
-            if wrapped(self, word) {
-                let inner = self.item()?;
-                self.close()?;
-                return Ok(Item { place, ..inner });
-            }
-        }
-        if wrapped(self, "maybe") {
-            let inner = self.item()?;
-            self.close()?;
-            return Ok(Item { optional: true, ..inner });
-        }
-        if wrapped(self, "pow") {
-            let inner = self.item()?;
-            let e = self.next().ok_or("the pattern ends early")?;
-            let halves = match e.strip_suffix("/2") {
-                Some(n) => n.parse::<i16>().ok(),
-                None => e.parse::<i16>().ok().map(|n| 2 * n),
-            };
-            self.close()?;
-            let halves = halves.ok_or(format!("`{e}` is no exponent"))?;
-            return Ok(Item { halves: inner.halves * halves / 2, ..inner });
-        }
-        Ok(Item { place: Place::Full, halves: 2, optional: false, pattern: self.pattern()? })
     }
 }
