@@ -72,6 +72,26 @@ fn wrong_rules_are_refuted() {
             rule
         },
     ];
+    let layer = |name: &str| named.iter().find(|r| r.name == name).expect("the rule");
+    let wrong_layer = [
+        // The variance about zero, which is that of an RMSNorm.
+        with(
+            layer("layer-norm"),
+            1,
+            "(sum (as ?m (polynomial (product 1/D (rows (reduce.sum.last (product (pow ?w 2))))))) ?eps:const)",
+        ),
+        // dx without the mean of g.
+        with(
+            layer("layer-norm-grad"),
+            5,
+            "(polynomial (product (cols ?gamma) ?dy (rows (pow ?v -1/2)))
+                  (product -1/D (sum ?w (product -1/D (rows (reduce.sum.last ?w)))) (rows (pow ?v -3/2))
+                      (rows (reduce.sum.last (product (cols ?gamma) ?dy
+                          (sum ?w (product -1/D (rows (reduce.sum.last ?w)))))))) ?r*)",
+        ),
+        // The bias's gradient for the scale's.
+        with(layer("layer-norm-grad"), 6, "(polynomial (product (cols (reduce.sum.leading ?dy))))"),
+    ];
     let exact = |name: &str, tag| {
         let mut rule = normal.iter().find(|r| r.name == name).expect("the rule").clone();
         rule.tag = tag;
@@ -79,7 +99,7 @@ fn wrong_rules_are_refuted() {
     };
     // −0 + 0 is +0, x³ by way of x² rounds twice.
     let not_exact = [exact("plus-zero", Tag::Exact), exact("power-three", Tag::Exact)];
-    for rule in wrong.iter().chain(&not_exact) {
+    for rule in wrong.iter().chain(&wrong_layer).chain(&not_exact) {
         match check(rule, INSTANCES, 11) {
             Ok(Verdict::Refuted(c)) => {
                 let elements: usize = c.inputs.iter().map(msc_ir::Tensor::len).sum();

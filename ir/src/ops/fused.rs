@@ -53,6 +53,8 @@ pub enum FusedKind {
     RmsNorm {
         /// Added to the mean square.
         eps: Scalar,
+        /// Narrow floats: whether the scaled result is rounded, rather than `x·rstd` before it is scaled.
+        late: bool,
     },
     /// Its gradient, with the residual stream's gradient added where `residual`:
     /// `dy[…,D], x[…,D], γ[D], rstd[…] (, r[…,D]) → dx[…,D], dγ[D]`,
@@ -60,6 +62,34 @@ pub enum FusedKind {
     RmsNormGrad {
         /// Whether the residual gradient is an operand.
         residual: bool,
+        /// As in the norm.
+        late: bool,
+        /// Narrow floats: whether `rstd·g` and the rest of dx are rounded one by one.
+        split: bool,
+    },
+    /// Layer norm over the last dimension `D`:
+    /// `x[…,D] (, γ[D]) (, β[D]) → y[…,D], rstd[…]` with `μ = Σx/D`, `rstd = (Σ(x−μ)²/D + eps)^-½`,
+    /// `y = γ·(x−μ)·rstd + β` (Ba, Kiros & Hinton, "Layer Normalization").
+    LayerNorm {
+        /// Added to the variance.
+        eps: Scalar,
+        /// Whether γ is an operand.
+        scale: bool,
+        /// Whether β is an operand.
+        shift: bool,
+    },
+    /// Its gradient, with the residual stream's gradient added where `residual`:
+    /// `dy[…,D], x[…,D] (, γ[D]), rstd[…] (, r[…,D]) → dx[…,D] (, dγ[D]) (, dβ[D])`, with `g = γ·dy` and
+    /// `x̂ = (x−μ)·rstd`: `dx = (r +) rstd·(g − Σg/D − x̂·Σ(g·x̂)/D)`, `dγ = Σ dy·x̂`, `dβ = Σ dy`.
+    LayerNormGrad {
+        /// Whether the residual gradient is an operand.
+        residual: bool,
+        /// Whether γ is an operand and dγ a result.
+        scale: bool,
+        /// Whether dβ is a result.
+        shift: bool,
+        /// Narrow floats: whether `rstd·g` and the rest of dx are rounded one by one.
+        split: bool,
     },
     /// An activation `a`, of any shape: `x → y` with `y = a(x)`, or gated: `gate, up → h` with `h = a(gate)·up`
     /// (Shazeer, "GLU Variants Improve Transformer").
@@ -113,11 +143,24 @@ pub enum FusedKind {
 }
 
 impl FusedKind {
+    /// Whether it computes row by row and across rows only, so that elementwise neighbours may join it.
+    pub fn is_row_wise(&self) -> bool {
+        match self {
+            FusedKind::RmsNorm { .. }
+            | FusedKind::RmsNormGrad { .. }
+            | FusedKind::LayerNorm { .. }
+            | FusedKind::LayerNormGrad { .. } => true,
+            _ => false,
+        }
+    }
+
     /// The op's name in the text form.
     pub fn name(&self) -> &'static str {
         match self {
             FusedKind::RmsNorm { .. } => "rms_norm",
             FusedKind::RmsNormGrad { .. } => "rms_norm_grad",
+            FusedKind::LayerNorm { .. } => "layer_norm",
+            FusedKind::LayerNormGrad { .. } => "layer_norm_grad",
             FusedKind::Activation { function, gated } => function.name(*gated, false),
             FusedKind::ActivationGrad { function, gated } => function.name(*gated, true),
             FusedKind::Attention(_) => "attention",
@@ -187,8 +230,23 @@ impl Fused {
     /// Reads the op if `name` is of this family.
     pub(crate) fn from_attrs(name: &str, a: &mut AttrReader, module: &Module) -> Result<Option<Fused>> {
         let kind = match name {
-            "rms_norm" => FusedKind::RmsNorm { eps: Scalar::new(a.float("eps")?) },
-            "rms_norm_grad" => FusedKind::RmsNormGrad { residual: a.bool("residual")? },
+            "rms_norm" => FusedKind::RmsNorm { eps: Scalar::new(a.float("eps")?), late: flag(a, "late")? },
+            "rms_norm_grad" => FusedKind::RmsNormGrad {
+                residual: a.bool("residual")?,
+                late: flag(a, "late")?,
+                split: flag(a, "split")?,
+            },
+            "layer_norm" => FusedKind::LayerNorm {
+                eps: Scalar::new(a.float("eps")?),
+                scale: a.bool("scale")?,
+                shift: a.bool("shift")?,
+            },
+            "layer_norm_grad" => FusedKind::LayerNormGrad {
+                residual: a.bool("residual")?,
+                scale: a.bool("scale")?,
+                shift: a.bool("shift")?,
+                split: flag(a, "split")?,
+            },
             "attention" => FusedKind::Attention(form(a)?),
             "attention_grad" => FusedKind::AttentionGrad { form: form(a)?, output: a.bool("output")? },
             "rope" | "rope_grad" => FusedKind::Rope {
@@ -212,6 +270,15 @@ impl Fused {
     }
 }
 
+/// A flag that is written only where it is set.
+fn flag(a: &mut AttrReader, name: &str) -> Result<bool> {
+    if a.has(name) { a.bool(name) } else { Ok(false) }
+}
+
+fn set(m: &mut AttrMap, flags: &[(&'static str, bool)]) {
+    m.extend(flags.iter().filter(|f| f.1).map(|&(name, on)| (name, AttrValue::Bool(on))));
+}
+
 impl Operation for Fused {
     fn name(&self) -> &'static str {
         self.kind.name()
@@ -221,11 +288,23 @@ impl Operation for Fused {
         let mut m =
             AttrMap::from([("definition", AttrValue::Graph(module.graph(self.definition).name.clone()))]);
         match &self.kind {
-            FusedKind::RmsNorm { eps } => {
+            FusedKind::RmsNorm { eps, late } => {
                 m.insert("eps", AttrValue::Float(eps.get().to_bits()));
+                set(&mut m, &[("late", *late)]);
             }
-            FusedKind::RmsNormGrad { residual } => {
+            FusedKind::RmsNormGrad { residual, late, split } => {
                 m.insert("residual", AttrValue::Bool(*residual));
+                set(&mut m, &[("late", *late), ("split", *split)]);
+            }
+            FusedKind::LayerNorm { eps, scale, shift } => {
+                m.insert("eps", AttrValue::Float(eps.get().to_bits()));
+                m.insert("scale", AttrValue::Bool(*scale));
+                m.insert("shift", AttrValue::Bool(*shift));
+            }
+            FusedKind::LayerNormGrad { residual, scale, shift, split } => {
+                let flags = [("residual", residual), ("scale", scale), ("shift", shift)];
+                m.extend(flags.map(|(name, &on)| (name, AttrValue::Bool(on))));
+                set(&mut m, &[("split", *split)]);
             }
             FusedKind::Activation { function, .. } | FusedKind::ActivationGrad { function, .. } => {
                 if *function != Activation::Silu {

@@ -83,7 +83,7 @@ pub fn fuse(module: &mut Module, device: &DeviceModel) -> Result<Vec<GroupReport
 }
 
 fn is_anchor(op: &Op) -> bool {
-    matches!(op, Op::Fused(f) if matches!(f.kind, FusedKind::RmsNorm { .. } | FusedKind::RmsNormGrad { .. }))
+    matches!(op, Op::Fused(f) if f.kind.is_row_wise())
 }
 
 /// The graph with each group as one op. A group stands where its last member stood; ops that use its results

@@ -10,7 +10,9 @@ use super::report::RegionReport;
 use crate::error::{PassError, Result};
 use msc_ir::factor::resize::resize_graph;
 use msc_ir::interp::{self, Mode};
+use msc_ir::ops::binary::BinaryKind;
 use msc_ir::ops::reshape::Reshape;
+use msc_ir::ops::unary::UnaryKind;
 use msc_ir::{Graph, LocId, Module, Tensor, TensorType, ValueDef, ValueId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -60,38 +62,46 @@ struct Slice<'r> {
     region: &'r Region,
     report: &'r RegionReport,
     reason: &'r Reason,
-    /// Inputs that are values of the program: the op's, and those of ops that give it inputs.
-    inputs: Vec<&'r CutValue>,
-    /// Inputs that get random values: they depend on something other than the other inputs.
+    /// The values that inputs are, and those that a sum that the rule made has as terms.
+    leaves: Vec<&'r [At]>,
+    /// Leaves that get random values: they depend on something other than the other leaves.
     free: Vec<usize>,
-    /// For each value of a free input, which.
+    /// For each value of a free leaf, which.
     cut: BTreeMap<At, usize>,
 }
 
 impl<'r> Slice<'r> {
     fn new(region: &'r Region, report: &'r RegionReport, reason: &'r Reason) -> Result<Slice<'r>> {
-        let unknown = |v: &&CutValue| v.values.is_empty() && v.given_by.is_none();
+        let unknown = |v: &&CutValue| v.values.is_empty() && v.given_by.is_none() && v.sum_of.is_empty();
         if let Some(v) = reason.inputs.iter().find(unknown) {
             return Err(broken(format!("{} of {} is no value of the program", v.name, reason.rule)));
         }
-        let mut inputs: Vec<&CutValue> = Vec::new();
+        // Inputs that are values of the program: the op's, and those of ops that give it inputs.
+        let mut leaves: Vec<&[At]> = Vec::new();
         let mut todo = vec![reason];
         while let Some(r) = todo.pop() {
             for v in &r.inputs {
-                match v.given_by {
-                    Some((op, _)) if v.values.is_empty() => todo.extend(given(report, r, op)),
-                    _ if inputs.iter().any(|i| i.values == v.values) => {}
-                    _ => inputs.push(v),
+                let of_input = match v.given_by {
+                    Some((op, _)) if v.values.is_empty() => {
+                        todo.extend(given(report, r, op));
+                        continue;
+                    }
+                    _ => Some(v.values.as_slice()).filter(|v| !v.is_empty()),
+                };
+                for leaf in of_input.into_iter().chain(v.sum_of.iter().map(|(_, v)| v.as_slice())) {
+                    if !leaves.contains(&leaf) {
+                        leaves.push(leaf);
+                    }
                 }
             }
         }
         let values = |skip: usize| -> BTreeSet<At> {
-            let others = inputs.iter().enumerate().filter(|(i, _)| *i != skip);
-            others.flat_map(|(_, v)| v.values.iter().copied()).collect()
+            let others = leaves.iter().enumerate().filter(|(i, _)| *i != skip);
+            others.flat_map(|(_, v)| v.iter().copied()).collect()
         };
         let closed = |i: usize| {
             let cut = values(i);
-            let Some(&first) = inputs[i].values.first() else { return true };
+            let first = leaves[i][0];
             let mut todo = vec![first];
             let mut seen = BTreeSet::new();
             while let Some(at) = todo.pop() {
@@ -108,14 +118,14 @@ impl<'r> Slice<'r> {
             }
             true
         };
-        let free: Vec<usize> = (0..inputs.len()).filter(|&i| !closed(i)).collect();
+        let free: Vec<usize> = (0..leaves.len()).filter(|&i| !closed(i)).collect();
         let mut cut = BTreeMap::new();
         for &i in &free {
-            for &at in &inputs[i].values {
+            for &at in leaves[i] {
                 cut.insert(at, i);
             }
         }
-        Ok(Slice { region, report, reason, inputs, free, cut })
+        Ok(Slice { region, report, reason, leaves, free, cut })
     }
 
     /// The program's slice and the named op, as graphs with the same parameters and results.
@@ -183,7 +193,7 @@ impl<'r> Slice<'r> {
                     let given = self.apply(module, g, made, other)?;
                     *given.get(index as usize).ok_or_else(|| broken("no such result"))?
                 }
-                (None, None) => return Err(broken(format!("{} is no value of the program", input.name))),
+                (None, None) => self.sum(module, g, made, input)?,
             };
             for op in &input.layout {
                 v = g.add1(module, op.clone(), &[v], LocId::UNKNOWN)?;
@@ -196,6 +206,31 @@ impl<'r> Slice<'r> {
         Ok(g.add(module, reason.fused.clone(), &operands, LocId::UNKNOWN)?.to_vec())
     }
 
+    /// An input that is a sum of values.
+    fn sum(
+        &self,
+        module: &mut Module,
+        g: &mut Graph,
+        made: &mut BTreeMap<At, ValueId>,
+        input: &CutValue,
+    ) -> Result<ValueId> {
+        let mut sum = None;
+        for (negative, values) in &input.sum_of {
+            let Some(&at) = values.first() else { continue };
+            let mut v = self.copy(module, g, made, at)?;
+            if g.ty(v).shape != input.ty.shape {
+                v = g.add1(module, Reshape { shape: input.ty.shape.clone() }, &[v], LocId::UNKNOWN)?;
+            }
+            sum = Some(match (sum, *negative) {
+                (None, false) => v,
+                (None, true) => g.add1(module, UnaryKind::Negate, &[v], LocId::UNKNOWN)?,
+                (Some(s), false) => g.add1(module, BinaryKind::Add, &[s, v], LocId::UNKNOWN)?,
+                (Some(s), true) => g.add1(module, BinaryKind::Subtract, &[s, v], LocId::UNKNOWN)?,
+            });
+        }
+        sum.ok_or_else(|| broken(format!("{} is no value of the program", input.name)))
+    }
+
     fn outputs(&self) -> Vec<At> {
         self.reason.outputs.iter().filter_map(|o| o.values.first().copied()).collect()
     }
@@ -205,7 +240,7 @@ impl<'r> Slice<'r> {
             .free
             .iter()
             .map(|&i| {
-                let at = self.inputs[i].values[0];
+                let at = self.leaves[i][0];
                 (i, g.add_param(self.region.parts[at.part].graph.ty(at.value).clone()))
             })
             .collect();

@@ -26,13 +26,29 @@ pub fn recognise(module: &mut Module, templates: &mut Templates) -> Result<Repor
     }
     let sources: Vec<_> =
         templates.loops.iter().map(|l| known::body(module, &templates.loops, l.body)).collect();
-    for (l, params) in templates.loops.iter().zip(sources) {
-        graph_region(module, l.body, params, l.trips, &mut report)?;
+    for (at, params) in sources.into_iter().enumerate() {
+        let body = templates.loops[at].body;
+        let moved = graph_region(module, body, params, executed(templates, body), &mut report)?;
+        follow(templates, body, &moved)?;
     }
     let outside = vec![Source::Outside; module.graph(entry).params().len()];
     let moved = graph_region(module, entry, outside, 1, &mut report)?;
-    follow(templates, entry, &moved)?;
+    follow_entry(templates, entry, &moved)?;
     Ok(report)
+}
+
+/// How often a graph runs: the trips of the loops around it, times the instances of the template it is a segment of.
+fn executed(templates: &Templates, graph: GraphId) -> u64 {
+    let mut runs = 1u64;
+    let mut at = graph;
+    // A loop lies in another graph than its body, so each is passed once.
+    for _ in 0..=templates.loops.len() {
+        let Some(l) = templates.loops.iter().find(|l| l.body == at) else { break };
+        runs = runs.saturating_mul(l.trips);
+        at = l.graph;
+    }
+    let segment = |t: &&Template| t.segments.iter().any(|s| s.graph == at);
+    runs.saturating_mul(templates.templates.iter().find(segment).map_or(1, |t| t.instances as u64))
 }
 
 fn broken(message: impl Into<String>) -> PassError {
@@ -64,9 +80,10 @@ fn template(
         let moved = calls(module, entry, &templates.templates[at], &extraction)?;
         for (s, part) in new.iter().zip(extraction.parts) {
             module.set_graph(s.graph, part.graph);
+            follow(templates, s.graph, &part.moved)?;
         }
         templates.templates[at].segments = new;
-        follow(templates, entry, &moved)?;
+        follow_entry(templates, entry, &moved)?;
     }
     report.add(found);
     Ok(())
@@ -241,17 +258,23 @@ fn calls(
     Ok(moved)
 }
 
-/// Lets templates follow ops of the entry to where they went.
-fn follow(templates: &mut Templates, entry: GraphId, moved: &BTreeMap<OpId, OpId>) -> Result<()> {
-    let to = |op: OpId| moved.get(&op).copied().ok_or_else(|| broken("a call or loop of the entry is gone"));
+/// Lets loops follow their ops to where those of a graph went.
+fn follow(templates: &mut Templates, graph: GraphId, moved: &BTreeMap<OpId, OpId>) -> Result<()> {
+    let to = |op: OpId| moved.get(&op).copied().ok_or_else(|| broken("a call or loop is gone"));
+    for l in templates.loops.iter_mut().filter(|l| l.graph == graph) {
+        l.op = to(l.op)?;
+    }
+    Ok(())
+}
+
+/// The same for the entry, which also holds the calls of segments and the prologue.
+fn follow_entry(templates: &mut Templates, entry: GraphId, moved: &BTreeMap<OpId, OpId>) -> Result<()> {
+    let to = |op: OpId| moved.get(&op).copied().ok_or_else(|| broken("a call of the entry is gone"));
     for s in templates.templates.iter_mut().flat_map(|t| &mut t.segments) {
         for c in &mut s.calls {
             *c = to(*c)?;
         }
     }
-    for l in templates.loops.iter_mut().filter(|l| l.graph == entry) {
-        l.op = to(l.op)?;
-    }
     templates.prologue = templates.prologue.iter().filter_map(|op| moved.get(op).copied()).collect();
-    Ok(())
+    follow(templates, entry, moved)
 }

@@ -5,6 +5,7 @@
 
 pub mod activation;
 pub mod attention;
+pub mod layer_norm;
 pub mod rms_norm;
 pub mod rope;
 pub mod softmax;

@@ -3,9 +3,9 @@
 use super::{Definition, compute_type};
 use msc_ir::ops::binary::BinaryKind::{Add, Divide, Multiply};
 use msc_ir::ops::unary::UnaryKind::Rsqrt;
-use msc_ir::{Graph, IrError, Module, Result, TensorType};
+use msc_ir::{DType, Graph, IrError, Module, Result, TensorType, ValueId};
 
-fn check(op: &str, types: &[TensorType], operands: usize) -> Result<()> {
+fn check(op: &str, types: &[TensorType], operands: usize, late: bool) -> Result<()> {
     if types.len() != operands || types.iter().any(|t| !t.dtype.is_float()) {
         return Err(IrError::ty(op, format!("takes {operands} float operands, not {types:?}")));
     }
@@ -15,20 +15,23 @@ fn check(op: &str, types: &[TensorType], operands: usize) -> Result<()> {
     if row.is_none_or(|d| d < 2) || gamma.shape.as_slice() != [row.unwrap_or(0)] {
         return Err(IrError::ty(op, format!("scale {gamma} does not fit rows of {x}")));
     }
-    // With a narrow x the scale multiplies after the rounding of x̂, in the narrow type.
-    if gamma.dtype != x.dtype {
-        return Err(IrError::ty(op, format!("scale {gamma} and operand {x} have different element types")));
+    // A scale is as narrow as x, or has the type that narrow rows compute in.
+    let wide = compute_type(x.dtype);
+    if gamma.dtype != wide && (late || gamma.dtype != x.dtype) {
+        return Err(IrError::ty(op, format!("scale {gamma} does not scale {x}")));
     }
     Ok(())
 }
 
-/// `x[…,D], γ[D] → y[…,D], rstd[…]`: `rstd = (Σx²/D + eps)^-½`, `y = γ·(x·rstd)`. Narrow floats are squared and
-/// summed in f32, x̂ is rounded to the narrow type and then scaled; `rstd` is f32.
+/// `x[…,D], γ[D] → y[…,D], rstd[…]`: `rstd = (Σx²/D + eps)^-½`, `y = γ·(x·rstd)`.
+///
+/// Narrow floats are squared and summed in f32; `rstd` is f32. Where `late`, γ is f32 and y is rounded; otherwise x̂
+/// is rounded to the narrow type and then scaled in the type of γ, which y has.
 ///
 /// # Errors
 /// If the types do not fit.
-pub fn forward(module: &mut Module, types: &[TensorType], eps: f64) -> Result<Graph> {
-    check("rms_norm", types, 2)?;
+pub fn forward(module: &mut Module, types: &[TensorType], eps: f64, late: bool) -> Result<Graph> {
+    check("rms_norm", types, 2, late)?;
     let wide = compute_type(types[0].dtype);
     let mut d = Definition::new(module, "rms_norm");
     let (x, gamma) = (d.param(&types[0]), d.param(&types[1]));
@@ -44,29 +47,40 @@ pub fn forward(module: &mut Module, types: &[TensorType], eps: f64) -> Result<Gr
     let rstd = d.op(Rsqrt, &[v])?;
     let spread = d.over_row(rstd, &full)?;
     let normal = d.op(Multiply, &[xw, spread])?;
-    let normal = d.convert(normal, types[0].dtype)?;
+    let normal = d.rounded(normal, types[0].dtype, late)?;
+    let normal = d.convert(normal, types[1].dtype)?;
     let scale = d.over_rows(gamma, &types[0])?;
     let y = d.op(Multiply, &[scale, normal])?;
+    let y = if late { d.convert(y, types[0].dtype)? } else { y };
     Ok(d.finish(vec![y, rstd]))
 }
 
 /// `dy[…,D], x[…,D], γ[D], rstd[…] (, r[…,D]) → dx[…,D], dγ[D]`: with `g = γ·dy`,
 /// `dx = (r + rstd·g) − x·rstd³·Σ(g·x)/D`, `dγ = Σ dy·(x·rstd)` over rows.
 ///
-/// With narrow floats: `g` is rounded to the narrow type, the rest of dx computes in f32, is rounded, and `r`
-/// is added in the narrow type; dγ multiplies and sums in the narrow type with x̂ rounded.
+/// With narrow floats `g` is rounded to the type of x unless `late`, the rest of dx computes in f32 and is rounded,
+/// its two halves one by one where `split`, and `r` is added in the narrow type. dγ multiplies and sums in the type
+/// of γ, with x̂ rounded unless `late`.
 ///
 /// # Errors
 /// If the types do not fit.
-pub fn backward(module: &mut Module, types: &[TensorType], residual: bool) -> Result<Graph> {
-    check("rms_norm_grad", types, if residual { 5 } else { 4 })?;
-    let narrow = types[1].dtype;
+pub fn backward(
+    module: &mut Module,
+    types: &[TensorType],
+    residual: bool,
+    late: bool,
+    split: bool,
+) -> Result<Graph> {
+    check("rms_norm_grad", types, if residual { 5 } else { 4 }, late)?;
+    let (narrow, scaled) = (types[1].dtype, types[2].dtype);
     let wide = compute_type(narrow);
     let mut d = Definition::new(module, "rms_norm_grad");
     let params: Vec<_> = types.iter().map(|t| d.param(t)).collect();
-    let (dy, x, gamma, rstd) = (params[0], params[1], params[2], params[3]);
+    let (x, gamma, rstd) = (params[1], params[2], params[3]);
+    let dy = d.convert(params[0], scaled)?;
     let scale = d.over_rows(gamma, &types[1])?;
     let g = d.op(Multiply, &[scale, dy])?;
+    let g = d.rounded(g, narrow, late)?;
     let gw = d.convert(g, wide)?;
     let xw = d.convert(x, wide)?;
     let full = d.ty(xw);
@@ -82,24 +96,33 @@ pub fn backward(module: &mut Module, types: &[TensorType], residual: bool) -> Re
     let coefficient = d.op(Divide, &[coefficient, size])?;
     let coefficient = d.over_row(coefficient, &full)?;
     let back = d.op(Multiply, &[coefficient, xw])?;
-    let dx = match params.get(4) {
-        Some(&r) if narrow == wide => {
-            let sum = d.op(Add, &[r, through])?;
-            d.op(Add, &[sum, back])?
-        }
-        Some(&r) => {
-            let sum = d.op(Add, &[through, back])?;
-            let sum = d.convert(sum, narrow)?;
-            d.op(Add, &[r, sum])?
-        }
-        None => {
-            let sum = d.op(Add, &[through, back])?;
-            d.convert(sum, narrow)?
+    let dx = if split || narrow == wide {
+        let through = d.convert(through, narrow)?;
+        let back = d.convert(back, narrow)?;
+        let first = match params.get(4) {
+            Some(&r) => d.op(Add, &[r, through])?,
+            None => through,
+        };
+        d.op(Add, &[first, back])?
+    } else {
+        let sum = d.op(Add, &[through, back])?;
+        let sum = d.convert(sum, narrow)?;
+        match params.get(4) {
+            Some(&r) => d.op(Add, &[r, sum])?,
+            None => sum,
         }
     };
     let normal = d.op(Multiply, &[xw, spread])?;
-    let normal = d.convert(normal, narrow)?;
+    let normal = d.rounded(normal, narrow, late)?;
+    let normal = d.convert(normal, scaled)?;
     let product = d.op(Multiply, &[dy, normal])?;
     let dgamma = d.column_sum(product)?;
     Ok(d.finish(vec![dx, dgamma]))
+}
+
+impl Definition<'_> {
+    /// `v` rounded to a narrow type, unless that happens later.
+    fn rounded(&mut self, v: ValueId, dtype: DType, late: bool) -> Result<ValueId> {
+        if late { Ok(v) } else { self.convert(v, dtype) }
+    }
 }

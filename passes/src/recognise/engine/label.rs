@@ -16,10 +16,13 @@ pub type Label = u8;
 pub const UNIT: Label = 255;
 /// The last dimension of a row.
 pub const COL: Label = 100;
-/// First label of dimensions that a sum binds; each nesting level has [`BOUND_STEP`] of them.
+/// First label of dimensions that a sum binds; each nesting level has [`BOUND_STEP`] of them, counted from the
+/// inside.
 pub const BOUND: Label = 128;
+/// First label of dimensions of sums whose body is still being read, counted from the outside.
+pub const PENDING: Label = BOUND + MAX_DEPTH * BOUND_STEP;
 /// Labels a nesting level has: no op reduces more dimensions than this in practice; one that does is opaque.
-pub const BOUND_STEP: Label = 16;
+pub const BOUND_STEP: Label = 8;
 /// Nesting of sums that labels can tell apart.
 pub const MAX_DEPTH: u8 = 6;
 

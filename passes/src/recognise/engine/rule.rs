@@ -52,6 +52,8 @@ pub struct Root {
     pub frame: Frame,
     /// How often it must be found.
     pub count: Count,
+    /// Whether it has the type that narrow floats compute in; instances are made so.
+    pub wide: bool,
     /// What it looks like. Variables are shared between the roots of a rule.
     pub pattern: Pattern,
 }
@@ -185,6 +187,12 @@ pub struct Rule {
     pub roots: Vec<Root>,
     /// What must not be: a variable that looks like this belongs to another operation.
     pub unless: Vec<Unless>,
+    /// Variables whose classes are factors as they stand, whatever they hold, once they are bound. Where this is
+    /// empty: all that the first root binds.
+    pub atoms: &'static [&'static str],
+    /// Further variables that become atoms. None of them may be computed from the match's other atoms; a match in
+    /// which one is, is dropped.
+    pub independent: &'static [&'static str],
     /// What to build.
     pub apply: Applier,
     /// Element types the rule's instances are checked in.
@@ -203,6 +211,8 @@ impl Rule {
             facts: &[],
             roots: vec![root("root", Frame::Any, Count::One, pattern)],
             unless: Vec::new(),
+            atoms: &[],
+            independent: &[],
             apply,
             dtypes: &[DType::F32, DType::BF16, DType::F64],
         }
@@ -211,6 +221,13 @@ impl Rule {
     /// The same rule, needing facts.
     pub fn needs(self, facts: &'static [(&'static str, Fact)]) -> Rule {
         Rule { facts, ..self }
+    }
+}
+
+impl Root {
+    /// The same root, in the type that narrow floats compute in.
+    pub fn wide(self) -> Root {
+        Root { wide: true, ..self }
     }
 }
 
@@ -224,7 +241,7 @@ pub fn root(name: &'static str, frame: Frame, count: Count, pattern: &'static st
         Err(e) => panic!("pattern of {name}: {e}: {pattern}"),
     };
     assert!(frame != Frame::Any || !pattern.needs_frame(), "pattern of {name} needs a frame");
-    Root { name, frame, count, pattern }
+    Root { name, frame, count, wide: false, pattern }
 }
 
 /// An [`Unless`] from the text of its pattern.

@@ -3,7 +3,7 @@
 use super::build::Builder;
 use super::region::{At, Reach, Region};
 use super::rule::{Match, MultiOutput, Rule, Tag, WhyNot};
-use super::search::search;
+use super::search::Searcher;
 use super::term::{Graph, Node};
 use crate::error::{PassError, Result};
 use egg::Id;
@@ -72,6 +72,9 @@ pub struct CutValue {
     pub layout: Vec<msc_ir::Op>,
     /// The result of another named op that it is, where no value of the program is: the op's class, the result.
     pub given_by: Option<(Id, u32)>,
+    /// The terms whose sum it is, where it is nothing else, each with the values that it is; whether each is
+    /// subtracted.
+    pub sum_of: Vec<(bool, Vec<At>)>,
     /// Where the first of `values` comes from, for messages.
     pub source: String,
 }
@@ -175,7 +178,10 @@ impl Run {
 /// One round; whether anything changed.
 fn round(graph: &mut Graph, region: &Region, rules: &[Rule], out: &mut Run) -> bool {
     let program = Reach::new(graph, region).program_classes();
-    let matches: Vec<(&Rule, Vec<Match>)> = rules.iter().map(|r| (r, search(graph, r, &program))).collect();
+    let matches: Vec<(&Rule, Vec<Match>)> = {
+        let mut searcher = Searcher::new(graph, &program);
+        rules.iter().map(|r| (r, searcher.search(r))).collect()
+    };
     let before = graph.total_size();
     let mut changed = false;
     for (rule, matches) in matches {
@@ -266,14 +272,14 @@ pub(crate) fn acyclic(graph: &Graph, region: &Region, op: &MultiOutput) -> std::
 }
 
 fn reason(graph: &Graph, region: &Region, rule: &Rule, op: &MultiOutput) -> Option<Reason> {
-    let values = region.values_by_class(graph);
+    let all = region.values_by_class(graph);
     let cut = |list: Vec<(&'static str, u32, Id)>| -> Vec<CutValue> {
         list.into_iter()
             .filter_map(|(name, result, c)| {
                 let c = graph.find(c);
                 let ty = graph[c].data.types.first()?.clone();
-                let values = values.get(&c).cloned().unwrap_or_else(|| reshaped(graph, &values, c));
-                let source = values.first().and_then(|&v| region.def(v).map(|op| (v, op)));
+                let values_of = all.get(&c).cloned().unwrap_or_else(|| reshaped(graph, &all, c));
+                let source = values_of.first().and_then(|&v| region.def(v).map(|op| (v, op)));
                 let source = source.map_or_else(
                     || "a parameter or derived value".to_string(),
                     |(v, op)| {
@@ -287,8 +293,21 @@ fn reason(graph: &Graph, region: &Region, rule: &Rule, op: &MultiOutput) -> Opti
                     }
                     _ => None,
                 });
-                let given_by = given_by.filter(|_| values.is_empty());
-                Some(CutValue { name, ty, result, values, layout: Vec::new(), given_by, source })
+                let given_by = given_by.filter(|_| values_of.is_empty());
+                let mut sum_of = Vec::new();
+                if values_of.is_empty() && given_by.is_none() && !summed(graph, &all, c, false, &mut sum_of) {
+                    sum_of.clear();
+                }
+                Some(CutValue {
+                    name,
+                    ty,
+                    result,
+                    values: values_of,
+                    layout: Vec::new(),
+                    given_by,
+                    sum_of,
+                    source,
+                })
             })
             .collect()
     };
@@ -310,6 +329,38 @@ fn reason(graph: &Graph, region: &Region, rule: &Rule, op: &MultiOutput) -> Opti
         outputs: cut(op.outputs.clone()),
         seeds: [name, name.rotate_left(17) ^ 0x9e37_79b9_7f4a_7c15],
     })
+}
+
+/// The values of the program that a class is the sum of, by additions that a rule made.
+fn summed(
+    graph: &Graph,
+    values: &BTreeMap<Id, Vec<At>>,
+    class: Id,
+    negative: bool,
+    out: &mut Vec<(bool, Vec<At>)>,
+) -> bool {
+    use msc_ir::ops::{binary::BinaryKind, unary::UnaryKind};
+    let class = graph.find(class);
+    let found = values.get(&class).cloned().unwrap_or_else(|| reshaped(graph, values, class));
+    if !found.is_empty() {
+        out.push((negative, found));
+        return true;
+    }
+    let term = graph[class].nodes.iter().find_map(|n| match n {
+        Node::Op { op, args } => match graph.analysis.op(*op) {
+            msc_ir::Op::Binary(b) if b.kind == BinaryKind::Add => Some((args, false)),
+            msc_ir::Op::Binary(b) if b.kind == BinaryKind::Subtract => Some((args, true)),
+            msc_ir::Op::Unary(u) if u.kind == UnaryKind::Negate => Some((args, true)),
+            _ => None,
+        },
+        _ => None,
+    });
+    // Additions that a rule made are few; a class that holds itself has no such list.
+    let Some((args, minus)) = term.filter(|_| out.len() < 16) else { return false };
+    let last = args.len() - 1;
+    args.iter()
+        .enumerate()
+        .all(|(i, &a)| a != class && summed(graph, values, a, negative != (minus && i == last), out))
 }
 
 /// Values of the program that hold a class's elements under another shape.

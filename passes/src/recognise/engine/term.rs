@@ -147,6 +147,32 @@ impl Terms {
     }
 }
 
+/// The class whose value a class is, seen through optimization barriers. Barriers stay in the program: a class
+/// behind one is a class of its own, so that what was meant to be computed twice is.
+pub fn behind_barriers(graph: &Graph, class: Id) -> Id {
+    let mut at = graph.find(class);
+    // Barriers follow each other in program order, so there is no cycle of them unless a rule made one.
+    for _ in 0..64 {
+        let through = graph[at].nodes.iter().find_map(|n| match n {
+            Node::Project { index, tuple } => graph[tuple[0]].nodes.iter().find_map(|n| match n {
+                Node::Op { op, args } if matches!(graph.analysis.op(*op), Op::Barrier(_)) => {
+                    args.get(*index as usize).map(|&a| graph.find(a))
+                }
+                _ => None,
+            }),
+            Node::Op { op, args } if matches!(graph.analysis.op(*op), Op::Barrier(_)) => {
+                args.first().map(|&a| graph.find(a))
+            }
+            _ => None,
+        });
+        match through {
+            Some(c) if c != at => at = c,
+            _ => break,
+        }
+    }
+    at
+}
+
 /// Whether an op of one result applies element by element to operands of one shape.
 fn is_elementwise(op: &Op) -> bool {
     matches!(op, Op::Unary(_) | Op::Binary(_) | Op::Compare(_) | Op::Select(_) | Op::Convert(_))

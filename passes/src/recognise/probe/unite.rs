@@ -95,6 +95,7 @@ fn reason(
             values: values.get(&class).cloned().unwrap_or_default(),
             layout: layout.to_vec(),
             given_by: None,
+            sum_of: Vec::new(),
             source: graph.analysis.module.locations.describe(p.values[value].loc),
         })
     };
@@ -115,6 +116,7 @@ fn reason(
             values: Vec::new(),
             layout: Vec::new(),
             given_by,
+            sum_of: Vec::new(),
             source: "a result of the forward op".into(),
         });
     }

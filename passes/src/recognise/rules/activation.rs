@@ -28,11 +28,11 @@ struct Spelling {
 macro_rules! patterns {
     ($share:literal, $slope:literal) => {
         [
-            concat!("(polynomial (multiply ?x ", $share, "))"),
-            concat!("(polynomial (multiply ?up (multiply ?x ", $share, ")))"),
-            concat!("(polynomial (multiply ?dy ", $slope, "))"),
-            concat!("(polynomial (multiply (multiply ?dy ?up) ", $slope, "))"),
-            concat!("(polynomial (multiply ?dy (multiply ?x ", $share, ")))"),
+            concat!("(multiplied (multiply ?x ", $share, "))"),
+            concat!("(multiplied (multiply ?up (multiply ?x ", $share, ")))"),
+            concat!("(multiplied (multiply ?dy ", $slope, "))"),
+            concat!("(multiplied (multiply (multiply ?dy ?up) ", $slope, "))"),
+            concat!("(multiplied (multiply ?dy (multiply ?x ", $share, ")))"),
         ]
     };
 }
@@ -115,6 +115,8 @@ pub fn rules() -> Vec<Rule> {
         ];
         for ((name, roots), apply) in s.names.into_iter().zip(roots).zip(s.appliers) {
             out.push(Rule {
+                atoms: &[],
+                independent: &[],
                 name,
                 tag: Tag::Real,
                 facts: &[],

@@ -2,7 +2,9 @@
 
 pub mod activation;
 pub mod attention;
+pub mod layer_norm;
 pub mod layout;
+mod norm;
 pub mod normal_form;
 pub mod rms_norm;
 pub mod rope;
@@ -23,7 +25,8 @@ pub fn normal_form() -> Vec<Rule> {
 
 /// Rules that introduce named operations.
 pub fn named() -> Vec<Rule> {
-    let mut all = rms_norm::rules();
+    let mut all = layer_norm::rules();
+    all.extend(rms_norm::rules());
     all.extend(activation::rules());
     all
 }

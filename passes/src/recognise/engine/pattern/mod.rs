@@ -3,12 +3,15 @@
 //! ```text
 //! ?x                      a variable: any class, the same one at every occurrence
 //! ?c:const                a class of one known value
-//! 2   -inf   1/D          a class of this value (relative tolerance 1e-6); D is the size of the row
+//! 2   -inf   1/D   D      a class of this value (relative tolerance 1e-6); D is the size of the row
 //! (multiply ?x 1)         an op; commutative ops are tried both ways round
 //! (reduce.sum.last ?x)    predicates on attributes follow the name, see `Head`
 //! (product ?x (pow ?v -1/2) (cols ?g) (rows ?s))
 //! (sum ?a ?b ?r*)
-//! (polynomial (multiply ?d (add ?s (multiply ?x ?s))))
+//! (as ?c (sum ?x ?m))     the pattern, its class bound to a variable
+//! (or (divide ?x 2) (multiply ?x 0.5))
+//! (polynomial (product ?x (rows ?s)) ?r*)
+//! (multiplied (multiply ?d (add ?s (multiply ?x ?s))))
 //! ```
 //!
 //! `product` and `sum` look at a class as an n-ary product or sum (see [`super::view`]): whatever order,
@@ -18,13 +21,23 @@
 //! Of the variables in one product, one may be free: it takes the factors that are left (`(cols ?g)`: those of
 //! the last dimension only). `?r*` in a sum takes the terms that are left, if any.
 //!
-//! `polynomial` compares a class with an expression of `add`, `subtract`, `multiply` and `negate`, both multiplied
+//! `polynomial` asks whether a class is equal to the sum that it lists when both are multiplied out, with the
+//! rule's atoms as indeterminates ([`super::rule::Rule::atoms`]): however the program arranges the terms. Its
+//! variables must be bound already, but for `?r*`, the terms of the program that are left; `(maybe ?k)` is a factor
+//! that counts as 1 where `?k` is not bound.
+//!
+//! `multiplied` compares a class with an expression of `add`, `subtract`, `multiply` and `negate`, both multiplied
 //! out (see [`super::polynomial`]). One of its variables may be free: it must be a factor of the whole.
 
+mod parse;
+
 use msc_ir::ops::binary::BinaryKind;
+use msc_ir::ops::compare::Direction;
 use msc_ir::ops::permute::Permute;
+use msc_ir::ops::select::Select;
 use msc_ir::ops::unary::UnaryKind;
 use msc_ir::{Monoid, Op, TensorType};
+use parse::Tokens;
 
 /// A number in a pattern.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -33,6 +46,8 @@ pub enum Number {
     Literal(f64),
     /// This over the size of the row.
     PerRow(f64),
+    /// The size of the row.
+    RowSize,
 }
 
 /// A pattern.
@@ -50,8 +65,14 @@ pub enum Pattern {
     Product(Vec<Item>),
     /// An n-ary sum, with the variable for the terms that are left.
     Sum(Vec<Pattern>, Option<&'static str>),
+    /// A sum multiplied out, with the variable for the terms that are left.
+    Polynomial(Vec<Pattern>, Option<&'static str>),
     /// What equals an expression when both are multiplied out.
-    Polynomial(Box<Pattern>),
+    Multiplied(Box<Pattern>),
+    /// Any of these.
+    Or(Vec<Pattern>),
+    /// A pattern whose class is bound to a variable.
+    As(&'static str, Box<Pattern>),
 }
 
 /// Which dimensions a factor has.
@@ -72,6 +93,8 @@ pub struct Item {
     pub place: Place,
     /// Its exponent in halves.
     pub halves: i16,
+    /// Whether it is left out where its variable is not bound; in a polynomial only.
+    pub optional: bool,
     /// The factor.
     pub pattern: Pattern,
 }
@@ -95,6 +118,10 @@ pub enum Head {
     Transpose,
     /// `convert`.
     Convert,
+    /// `select`.
+    Select,
+    /// `compare.DIRECTION`: `eq`, `ne`, `ge`, `gt`, `le`, `lt`, of numbers.
+    Compare(Direction),
     /// `reduce`, `reduce.MONOID`, and `.last` (the last dimension alone), `.leading` (all others), `.unit`
     /// (dimensions of size 1 only).
     Reduce(Option<Monoid>, Option<Reduced>),
@@ -123,6 +150,11 @@ impl Head {
             "reshape" => plain(Head::Reshape),
             "transpose" => plain(Head::Transpose),
             "convert" => plain(Head::Convert),
+            "select" => plain(Head::Select),
+            "compare" => {
+                let direction = Direction::ALL.iter().find(|d| d.name().eq_ignore_ascii_case(rest));
+                Ok(Head::Compare(*direction.ok_or(format!("unknown direction `{rest}`"))?))
+            }
             "reduce" => {
                 let (mut monoid, mut dims) = (None, None);
                 for p in rest.split('.').filter(|p| !p.is_empty()) {
@@ -157,6 +189,8 @@ impl Head {
             (Head::Broadcast, Op::Broadcast(_)) | (Head::Reshape, Op::Reshape(_)) => true,
             (Head::Transpose, Op::Permute(Permute::Transpose { .. })) => true,
             (Head::Convert, Op::Convert(msc_ir::ops::convert::Convert::Value(_))) => true,
+            (Head::Select, Op::Select(Select::Select)) => true,
+            (Head::Compare(d), Op::Compare(c)) => c.direction == d && !c.total_order,
             (Head::Reduce(monoid, dims), Op::Reduce(r)) => {
                 let rank = operands[0].rank();
                 monoid.is_none_or(|m| m == r.monoid)
@@ -173,7 +207,11 @@ impl Head {
 
     /// Whether operands may be swapped. `binary.any` is not, so that an applier sees them as they stand.
     pub fn is_commutative(self) -> bool {
-        matches!(self, Head::Binary(k) if k.is_commutative())
+        match self {
+            Head::Binary(k) => k.is_commutative(),
+            Head::Compare(d) => matches!(d, Direction::Eq | Direction::Ne),
+            _ => false,
+        }
     }
 }
 
@@ -195,7 +233,13 @@ impl Pattern {
     pub fn variables(&self) -> Vec<&'static str> {
         let mut out = Vec::new();
         self.visit(&mut |p| match p {
-            Pattern::Var(v) | Pattern::Const(v) | Pattern::Sum(_, Some(v)) if !out.contains(v) => {
+            Pattern::Var(v)
+            | Pattern::Const(v)
+            | Pattern::As(v, _)
+            | Pattern::Sum(_, Some(v))
+            | Pattern::Polynomial(_, Some(v))
+                if !out.contains(v) =>
+            {
                 out.push(*v)
             }
             _ => {}
@@ -207,136 +251,31 @@ impl Pattern {
     pub fn needs_frame(&self) -> bool {
         let mut found = false;
         self.visit(&mut |p| {
-            found |= matches!(p, Pattern::Product(_) | Pattern::Sum(..) | Pattern::Polynomial(_))
+            found |= matches!(
+                p,
+                Pattern::Product(_) | Pattern::Sum(..) | Pattern::Polynomial(..) | Pattern::Multiplied(_)
+            )
         });
+        found
+    }
+
+    /// Whether some of the pattern is multiplied out.
+    pub fn has_polynomial(&self) -> bool {
+        let mut found = false;
+        self.visit(&mut |p| found |= matches!(p, Pattern::Polynomial(..)));
         found
     }
 
     fn visit(&self, f: &mut impl FnMut(&Pattern)) {
         f(self);
         match self {
-            Pattern::Op(_, args) | Pattern::Sum(args, _) => args.iter().for_each(|a| a.visit(f)),
+            Pattern::Op(_, args)
+            | Pattern::Sum(args, _)
+            | Pattern::Polynomial(args, _)
+            | Pattern::Or(args) => args.iter().for_each(|a| a.visit(f)),
+            Pattern::As(_, inner) | Pattern::Multiplied(inner) => inner.visit(f),
             Pattern::Product(items) => items.iter().for_each(|i| i.pattern.visit(f)),
-            Pattern::Polynomial(p) => p.visit(f),
             _ => {}
         }
-    }
-}
-
-struct Tokens {
-    rest: &'static str,
-}
-
-impl Tokens {
-    fn next(&mut self) -> Option<&'static str> {
-        self.rest = self.rest.trim_start();
-        let n = match self.rest.chars().next()? {
-            '(' | ')' => 1,
-            _ => {
-                self.rest.find(|c: char| c.is_whitespace() || c == '(' || c == ')').unwrap_or(self.rest.len())
-            }
-        };
-        let (token, rest) = self.rest.split_at(n);
-        self.rest = rest;
-        Some(token)
-    }
-
-    fn peek(&self) -> Option<&'static str> {
-        Tokens { rest: self.rest }.next()
-    }
-
-    fn close(&mut self) -> Result<(), String> {
-        match self.next() {
-            Some(")") => Ok(()),
-            t => Err(format!("expected `)`, found {t:?}")),
-        }
-    }
-
-    fn until_close<T>(
-        &mut self,
-        mut f: impl FnMut(&mut Tokens) -> Result<T, String>,
-    ) -> Result<Vec<T>, String> {
-        let mut out = Vec::new();
-        while self.peek() != Some(")") {
-            out.push(f(self)?);
-        }
-        self.close()?;
-        Ok(out)
-    }
-
-    fn pattern(&mut self) -> Result<Pattern, String> {
-        match self.next().ok_or("the pattern ends early")? {
-            "(" => {
-                let head = self.next().ok_or("the pattern ends early")?;
-                match head {
-                    "polynomial" => {
-                        let expression = self.pattern()?;
-                        self.close()?;
-                        Ok(Pattern::Polynomial(Box::new(expression)))
-                    }
-                    "product" => Ok(Pattern::Product(self.until_close(Tokens::item)?)),
-                    "sum" => {
-                        let mut rest = None;
-                        let mut terms = Vec::new();
-                        while self.peek() != Some(")") {
-                            match self.peek().and_then(|t| t.strip_prefix('?')?.strip_suffix('*')) {
-                                Some(name) => {
-                                    self.next();
-                                    rest = Some(name);
-                                }
-                                None => terms.push(self.pattern()?),
-                            }
-                        }
-                        self.close()?;
-                        Ok(Pattern::Sum(terms, rest))
-                    }
-                    word => {
-                        let head = Head::parse(word)?;
-                        Ok(Pattern::Op(head, self.until_close(Tokens::pattern)?))
-                    }
-                }
-            }
-            ")" => Err("a `)` where a pattern should stand".into()),
-            word => match word.strip_prefix('?') {
-                Some(v) => Ok(match v.strip_suffix(":const") {
-                    Some(v) => Pattern::Const(v),
-                    None => Pattern::Var(v),
-                }),
-                None => Ok(Pattern::Number(match word.strip_suffix("/D") {
-                    Some(n) => Number::PerRow(n.parse().map_err(|_| format!("`{word}` is no number"))?),
-                    None => Number::Literal(word.parse().map_err(|_| format!("`{word}` is no number"))?),
-                })),
-            },
-        }
-    }
-
-    fn item(&mut self) -> Result<Item, String> {
-        let wrapped = |t: &mut Tokens, word: &str| {
-            let mut ahead = Tokens { rest: t.rest };
-            let hit = ahead.next() == Some("(") && ahead.next() == Some(word);
-            if hit {
-                t.rest = ahead.rest;
-            }
-            hit
-        };
-        for (word, place) in [("rows", Place::Rows), ("cols", Place::Cols)] {
-            if wrapped(self, word) {
-                let inner = self.item()?;
-                self.close()?;
-                return Ok(Item { place, ..inner });
-            }
-        }
-        if wrapped(self, "pow") {
-            let inner = self.item()?;
-            let e = self.next().ok_or("the pattern ends early")?;
-            let halves = match e.strip_suffix("/2") {
-                Some(n) => n.parse::<i16>().ok(),
-                None => e.parse::<i16>().ok().map(|n| 2 * n),
-            };
-            self.close()?;
-            let halves = halves.ok_or(format!("`{e}` is no exponent"))?;
-            return Ok(Item { halves: inner.halves * halves / 2, ..inner });
-        }
-        Ok(Item { place: Place::Full, halves: 2, pattern: self.pattern()? })
     }
 }

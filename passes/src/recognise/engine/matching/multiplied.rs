@@ -1,0 +1,59 @@
+//! Expressions compared after multiplying out, with known classes as indeterminates.
+
+use super::super::label::Indexed;
+use super::super::pattern::Pattern;
+use super::super::polynomial::{Polynomials, Users};
+use super::super::rule::{Binding, Match};
+use super::Matcher;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+impl Matcher<'_> {
+    /// Which classes are computed from which by arithmetic.
+    pub fn users(&mut self) -> Rc<Users> {
+        let graph = self.graph;
+        self.users.get_or_insert_with(|| Rc::new(Users::new(graph))).clone()
+    }
+
+    /// The classes of the variables in a pattern that are known.
+    pub fn known(&self, pattern: &Pattern, m: &Match) -> BTreeMap<&'static str, egg::Id> {
+        let class = |v: &&'static str| Some((*v, self.graph.find(m.class(v)?.class)));
+        pattern.variables().iter().filter_map(class).collect()
+    }
+
+    pub(super) fn multiplied(&mut self, expression: &Pattern, at: &Indexed, m: &Match) -> Vec<Match> {
+        let known = self.known(expression, m);
+        let variables = expression.variables();
+        // What is bound to something else than one class, or stands in another layout, is no atom here.
+        let fits = |v: &&'static str| {
+            m.vars.get(*v).is_none_or(|_| m.class(v).is_some_and(|i| i.labels == at.labels))
+        };
+        if !variables.iter().all(|v| fits(v)) {
+            return Vec::new();
+        }
+        let users = self.users();
+        let anchors: BTreeSet<egg::Id> = known.values().copied().collect();
+        let graph = self.graph;
+        let p = self
+            .expressions
+            .entry(anchors.clone())
+            .or_insert_with(|| Polynomials::new(graph, &users, anchors));
+        let free = variables.iter().find(|v| !known.contains_key(**v)).copied();
+        let Some(free) = free else {
+            return p.quotient(at.class, expression, &known).map(|_| m.clone()).into_iter().collect();
+        };
+        let class = match p.quotient(at.class, expression, &known) {
+            Some(rest) => p.class_of(&rest, &users),
+            None => p.factors(at.class).into_iter().find(|&c| {
+                let mut known = known.clone();
+                known.insert(free, c);
+                let anchors = known.values().copied().collect();
+                Polynomials::new(graph, &users, anchors).quotient(at.class, expression, &known).is_some()
+            }),
+        };
+        let Some(class) = class else { return Vec::new() };
+        let mut m = m.clone();
+        m.vars.insert(free, Binding::Class(Indexed { class, labels: at.labels.clone() }));
+        vec![m]
+    }
+}

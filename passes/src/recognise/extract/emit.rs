@@ -1,0 +1,311 @@
+//! Emission of one part: units in an order in which definitions come first.
+
+use super::super::engine::region::Region;
+use super::super::engine::term::Graph;
+use super::select::{Choice, Key, Selection, Thing};
+use super::{Param, broken, crossings};
+use crate::error::Result;
+use egg::Id;
+use msc_ir::{LocId, OpId, TensorType, ValueId};
+use smallvec::SmallVec;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Something that is emitted as a whole.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Unit {
+    /// A class that no value of the program is.
+    Class(Id),
+    /// A named op.
+    Named(usize),
+    /// A value that a named op gives through a layout op.
+    Layout(ValueId),
+    /// An op of the program.
+    Op(OpId),
+}
+
+/// Builds the new graph of one part.
+pub(super) struct Emitter<'g> {
+    graph: &'g Graph,
+    region: &'g Region,
+    selection: &'g Selection,
+    part: usize,
+    pub(super) out: msc_ir::Graph,
+    made: BTreeMap<Key, ValueId>,
+    instances: BTreeMap<usize, SmallVec<[ValueId; 1]>>,
+    pub(super) moved: BTreeMap<OpId, OpId>,
+}
+
+impl<'g> Emitter<'g> {
+    /// For a part of a region.
+    pub(super) fn new(
+        graph: &'g Graph,
+        region: &'g Region,
+        selection: &'g Selection,
+        part: usize,
+    ) -> Emitter<'g> {
+        Emitter {
+            graph,
+            region,
+            selection,
+            part,
+            out: msc_ir::Graph::new(region.parts[part].graph.name.clone()),
+            made: BTreeMap::new(),
+            instances: BTreeMap::new(),
+            moved: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn own_params(&mut self, all: bool) -> Vec<Param> {
+        let source = &self.region.parts[self.part].graph;
+        let mut params = Vec::new();
+        for (i, &v) in source.params().iter().enumerate() {
+            let key = Key { part: self.part, position: 0, thing: Thing::Value(v) };
+            if all || self.selection.choices.get(&key) == Some(&Choice::Own) {
+                let new = self.out.add_param(source.ty(v).clone());
+                self.made.insert(key, new);
+                params.push(Param::Old(i));
+            }
+        }
+        params
+    }
+
+    /// Whether a thing is a parameter from outside, of whichever part.
+    pub(super) fn is_own_param(&self, key: Key) -> bool {
+        key.position == 0
+            && matches!(key.thing, Thing::Value(_))
+            && self.selection.choices.get(&key) == Some(&Choice::Own)
+    }
+
+    /// Parameters for what this part takes from earlier ones.
+    pub(super) fn imports(
+        &mut self,
+        exports: &[BTreeMap<Key, usize>],
+        params: &mut Vec<Param>,
+    ) -> Result<()> {
+        let wanted: BTreeSet<Key> =
+            crossings(self.selection).into_iter().filter(|c| c.0 == self.part).map(|c| c.1).collect();
+        for from in wanted {
+            let param = match from.thing {
+                Thing::Value(v) if self.is_own_param(from) => {
+                    let g = &self.region.parts[from.part].graph;
+                    let index = g.params().iter().position(|&p| p == v);
+                    Param::Outer { part: from.part, index: index.ok_or_else(|| broken("no such parameter"))? }
+                }
+                _ => {
+                    let index = exports.get(from.part).and_then(|e| e.get(&from)).copied();
+                    let index =
+                        index.ok_or_else(|| broken("a value is taken from a part that does not give it"))?;
+                    Param::Result { part: from.part, index }
+                }
+            };
+            let new = self.out.add_param(self.ty(from)?);
+            params.push(param);
+            self.made.insert(from, new);
+        }
+        // What is only another name for an imported value.
+        for (k, c) in self.selection.choices.iter().filter(|(k, _)| k.part == self.part) {
+            if let Choice::Import(from) = c {
+                self.made.insert(*k, self.value(*from)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn ty(&self, key: Key) -> Result<TensorType> {
+        match key.thing {
+            Thing::Value(v) => Ok(self.region.parts[key.part].graph.ty(v).clone()),
+            Thing::Class(c) => {
+                let t = self.graph[c].data.types.first();
+                t.cloned().ok_or_else(|| broken("a class has no type"))
+            }
+        }
+    }
+
+    pub(super) fn value(&self, key: Key) -> Result<ValueId> {
+        self.made.get(&key).copied().ok_or_else(|| broken("a needed value was not made"))
+    }
+
+    /// The unit that makes a thing; `None` for parameters.
+    fn unit(&self, key: Key) -> Option<Unit> {
+        if key.part != self.part {
+            return None;
+        }
+        match (self.selection.choices.get(&key)?, key.thing) {
+            (Choice::Import(_), _) => None,
+            (Choice::Named { op, layout: None, .. }, _) => Some(Unit::Named(*op)),
+            (Choice::Named { .. }, Thing::Value(v)) => Some(Unit::Layout(v)),
+            (_, Thing::Class(c)) => Some(Unit::Class(c)),
+            (Choice::Own, Thing::Value(v)) => {
+                self.region.parts[self.part].graph.def(v).map(|(op, _)| Unit::Op(op))
+            }
+            (Choice::Derived(..), Thing::Value(_)) => None,
+        }
+    }
+
+    /// The things a unit takes.
+    fn takes(&self, unit: Unit) -> Vec<Key> {
+        let part = self.part;
+        match unit {
+            Unit::Named(o) => self.selection.instances[&(part, o)].to_vec(),
+            Unit::Op(op) => {
+                let g = &self.region.parts[part].graph;
+                let key = |v: ValueId| {
+                    let at = self.region.at(part, v);
+                    Key { part, position: at.position, thing: Thing::Value(v) }
+                };
+                g.op(op).operands.iter().map(|&v| key(v)).collect()
+            }
+            Unit::Class(c) => {
+                let key = Key { part, position: 0, thing: Thing::Class(c) };
+                match self.selection.choices.get(&key) {
+                    Some(Choice::Derived(_, keys)) => keys.to_vec(),
+                    _ => Vec::new(),
+                }
+            }
+            Unit::Layout(_) => Vec::new(),
+        }
+    }
+
+    /// Units by dependency, those of the program in its own order. `Err` is a named op that needs itself.
+    pub(super) fn body(&mut self) -> Result<std::result::Result<(), usize>> {
+        // For each unit, its place among the ready ones.
+        let mut place: BTreeMap<Unit, u32> = BTreeMap::new();
+        for key in self.selection.choices.keys() {
+            if let Some(u) = self.unit(*key) {
+                let at = place.entry(u).or_insert(key.position);
+                *at = (*at).min(key.position);
+                // The named op behind a layout op is a unit of its own.
+                if let Some(Choice::Named { op, .. }) = self.selection.choices.get(key) {
+                    let at = place.entry(Unit::Named(*op)).or_insert(key.position);
+                    *at = (*at).min(key.position);
+                }
+            }
+        }
+        let mut waits: BTreeMap<Unit, usize> = BTreeMap::new();
+        let mut feeds: BTreeMap<Unit, Vec<Unit>> = BTreeMap::new();
+        for &u in place.keys() {
+            let mut before: BTreeSet<Unit> = self.takes(u).into_iter().filter_map(|k| self.unit(k)).collect();
+            if let Unit::Class(c) = u {
+                before.extend(self.behind(Thing::Class(c)));
+            }
+            if let Unit::Layout(v) = u {
+                before.extend(self.behind(Thing::Value(v)));
+            }
+            waits.insert(u, before.len());
+            for b in before {
+                feeds.entry(b).or_default().push(u);
+            }
+        }
+        let mut ready: BTreeSet<(u32, Unit)> =
+            waits.iter().filter(|&(_, &n)| n == 0).map(|(&u, _)| (place[&u], u)).collect();
+        let mut left = place.len();
+        while let Some((_, u)) = ready.pop_first() {
+            self.emit(u, place[&u])?;
+            left -= 1;
+            for next in feeds.remove(&u).unwrap_or_default() {
+                if let Some(n) = waits.get_mut(&next) {
+                    *n -= 1;
+                    if *n == 0 {
+                        ready.insert((place[&next], next));
+                    }
+                }
+            }
+        }
+        if left == 0 {
+            return Ok(Ok(()));
+        }
+        let stuck = waits.iter().filter(|&(_, &n)| n > 0).filter_map(|(u, _)| match u {
+            Unit::Named(o) => Some(*o),
+            _ => None,
+        });
+        match stuck.max() {
+            Some(o) => Ok(Err(o)),
+            None => Err(broken("the extracted graph is cyclic without a named op")),
+        }
+    }
+
+    /// The named op that a thing is a result of.
+    fn behind(&self, thing: Thing) -> Option<Unit> {
+        let position = match thing {
+            Thing::Value(v) => self.region.at(self.part, v).position,
+            Thing::Class(_) => 0,
+        };
+        match self.selection.choices.get(&Key { part: self.part, position, thing })? {
+            Choice::Named { op, .. } => Some(Unit::Named(*op)),
+            _ => None,
+        }
+    }
+
+    fn emit(&mut self, unit: Unit, place: u32) -> Result<()> {
+        let operands: SmallVec<[ValueId; 3]> =
+            self.takes(unit).into_iter().map(|k| self.value(k)).collect::<Result<_>>()?;
+        let source = &self.region.parts[self.part].graph;
+        let loc_at = |position: u32| {
+            let op = (position as usize).checked_sub(1).and_then(|i| source.order().get(i));
+            op.map_or(LocId::UNKNOWN, |&op| source.op(op).loc)
+        };
+        match unit {
+            Unit::Op(op) => {
+                let data = source.op(op);
+                let types = data.results.iter().map(|&r| source.ty(r).clone()).collect();
+                self.moved.insert(op, OpId(self.out.op_count() as u32));
+                let new = self.out.add_typed(data.op.clone(), &operands, types, data.loc);
+                for (&old, new) in data.results.iter().zip(new) {
+                    let key = Key { part: self.part, position: place, thing: Thing::Value(old) };
+                    // A sibling result may come from a named op.
+                    self.made.entry(key).or_insert(new);
+                }
+            }
+            Unit::Named(o) => {
+                let op = self.graph.analysis.op(self.selection.named[o].op).clone();
+                let new = self.out.add(&self.graph.analysis.module, op, &operands, loc_at(place))?;
+                self.instances.insert(o, new);
+                self.projections(o)?;
+            }
+            Unit::Layout(v) => {
+                let position = self.region.at(self.part, v).position;
+                self.layout(Key { part: self.part, position, thing: Thing::Value(v) }, loc_at(place))?;
+            }
+            Unit::Class(c) => {
+                let key = Key { part: self.part, position: 0, thing: Thing::Class(c) };
+                match self.selection.choices.get(&key) {
+                    Some(Choice::Derived(op, _)) => {
+                        let op = self.graph.analysis.op(*op).clone();
+                        let new = self.out.add1(&self.graph.analysis.module, op, &operands, loc_at(place))?;
+                        self.made.insert(key, new);
+                    }
+                    Some(Choice::Named { .. }) => self.layout(key, loc_at(place))?,
+                    _ => return Err(broken("a class is to be made without a term")),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Records the things that are results of a named op just emitted.
+    fn projections(&mut self, named: usize) -> Result<()> {
+        for (key, c) in self.selection.choices.iter().filter(|(k, _)| k.part == self.part) {
+            if let Choice::Named { op, index, layout: None } = c
+                && *op == named
+            {
+                let value = self.instances[&named].get(*index as usize);
+                let value = value.ok_or_else(|| broken("a named op has too few results"))?;
+                self.made.insert(*key, *value);
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts a result of a named op through its layout op.
+    fn layout(&mut self, key: Key, loc: LocId) -> Result<()> {
+        let Some(Choice::Named { op, index, layout: Some(layout) }) = self.selection.choices.get(&key) else {
+            return Err(broken("a layout is to be made of nothing"));
+        };
+        let value = self.instances.get(op).and_then(|r| r.get(*index as usize));
+        let value = *value.ok_or_else(|| broken("a named op has too few results"))?;
+        let layout = self.graph.analysis.op(*layout).clone();
+        let new = self.out.add1(&self.graph.analysis.module, layout, &[value], loc)?;
+        self.made.insert(key, new);
+        Ok(())
+    }
+}

@@ -1,0 +1,56 @@
+//! Named ops that would do the work of others again.
+
+use super::super::engine::term::{Graph, Node};
+use super::select::{Choice, Selection};
+use egg::Id;
+use msc_ir::Operation;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A named op that is not to be used: it does all that another of its kind used beside it does, and takes as
+/// many inputs or more; or both give one value (the same norm, seen in its own type and in the one that it computes in), and it
+/// gives less of what is needed.
+pub(super) fn repeated(graph: &Graph, s: &Selection) -> Option<usize> {
+    let name = |o: usize| graph.analysis.op(s.named[o].op).name();
+    let mut given: Option<BTreeMap<Id, BTreeSet<Id>>> = None;
+    for &(p, a) in s.instances.keys() {
+        for &(q, b) in s.instances.keys() {
+            if p != q || a == b || name(a) != name(b) {
+                continue;
+            }
+            // Of two that differ in the order of their operands alone, one goes.
+            if (s.named[b].args.len(), b) < (s.named[a].args.len(), a)
+                && s.named[b].args.iter().all(|x| s.named[a].args.contains(x))
+            {
+                return Some(a);
+            }
+            let given = given.get_or_insert_with(|| results(graph));
+            let of = |o: usize| given.get(&s.named[o].tuple);
+            if let (Some(x), Some(y)) = (of(a), of(b))
+                && !x.is_disjoint(y)
+                && (gives(s, p, a), b) < (gives(s, p, b), a)
+            {
+                return Some(a);
+            }
+        }
+    }
+    None
+}
+
+/// For each op of several results the classes that are one of them.
+fn results(graph: &Graph) -> BTreeMap<Id, BTreeSet<Id>> {
+    let mut out: BTreeMap<Id, BTreeSet<Id>> = BTreeMap::new();
+    for c in graph.classes() {
+        for node in &c.nodes {
+            if let Node::Project { tuple, .. } = node {
+                out.entry(graph.find(tuple[0])).or_default().insert(c.id);
+            }
+        }
+    }
+    out
+}
+
+/// How many needed things an op gives in a part.
+fn gives(s: &Selection, part: usize, op: usize) -> usize {
+    let mine = |c: &Choice| matches!(c, Choice::Named { op: o, .. } if *o == op);
+    s.choices.iter().filter(|(k, c)| k.part == part && mine(c)).count()
+}

@@ -1,0 +1,131 @@
+//! How often norms are found in real training steps. The expected numbers follow from the architectures: two norms a
+//! layer and one at the end, and those of heads, embeddings and prediction heads where there are some; copies that
+//! the backward computes again count as norms.
+
+use msc_frontends::npz;
+use msc_ir::Tensor;
+use msc_ir::interp::{Mode, run};
+use msc_passes::recognise::{Fusions, Report, recognise, recognise_graph, replay};
+use msc_passes::simplify::simplify;
+use msc_passes::template::template;
+use std::path::{Path, PathBuf};
+
+/// Places in the program, and executions.
+type Count = (usize, u64);
+
+struct Expected {
+    fixture: &'static str,
+    rms: [Count; 2],
+    layer: [Count; 2],
+}
+
+const NONE: [Count; 2] = [(0, 0); 2];
+
+const fn rms(fixture: &'static str, norm: Count, grad: Count) -> Expected {
+    Expected { fixture, rms: [norm, grad], layer: NONE }
+}
+
+const fn layer(fixture: &'static str, norm: Count, grad: Count) -> Expected {
+    Expected { fixture, rms: NONE, layer: [norm, grad] }
+}
+
+const EXPECTED: &[Expected] = &[
+    layer("bert_flax_tiny", (4, 6), (4, 6)),
+    layer("bert_padded_flax_tiny", (4, 6), (4, 6)),
+    // Four a layer.
+    rms("gemma2_torchax_l4_tiny", (9, 17), (9, 17)),
+    layer("gpt2_dropout_flax_tiny", (3, 5), (3, 5)),
+    layer("gpt2_flax_tiny", (3, 5), (3, 5)),
+    layer("gpt2_l4_b8_flax_tiny", (3, 9), (3, 9)),
+    layer("gpt2_torchax_tiny", (3, 5), (3, 5)),
+    rms("llama_flax_dp2_tp4_tiny", (3, 5), (3, 5)),
+    // Loops of 4 layers, inside a loop of 2 microbatches: 2·(1 + 2·4), and 2·2·4 again in the backward.
+    rms("llama_flax_scan_gradaccum_tiny", (5, 34), (3, 18)),
+    rms("llama_flax_scan_remat_tiny", (5, 17), (3, 9)),
+    rms("llama_flax_tiny", (3, 5), (3, 5)),
+    rms("llama_flax_tp8_tiny", (3, 5), (3, 5)),
+    rms("llama_fp16_scaled", (3, 5), (3, 5)),
+    rms("llama_l4_b8_clipoff_flax_tiny", (3, 9), (3, 9)),
+    rms("llama_l4_b8_flax_tiny", (3, 9), (3, 9)),
+    rms("llama_maxtext_fsdp2_tp2_tiny", (5, 9), (3, 5)),
+    rms("llama_torchax_remat_tiny", (6, 10), (3, 5)),
+    rms("llama_torchax_tiny", (3, 5), (3, 5)),
+    // Its literals, eps among them, are arguments: nothing is known of them.
+    rms("llama_torchxla_tiny", (0, 0), (0, 0)),
+    rms("llama_torchxla_tiny_const", (3, 5), (3, 5)),
+    rms("mixtral_aux_b8", (3, 5), (3, 5)),
+    rms("mixtral_torchax_tiny", (3, 5), (3, 5)),
+    rms("qwen2_torchax_bf16master_tiny", (3, 5), (3, 5)),
+];
+
+fn fixtures() -> PathBuf {
+    let own = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../fixtures/stablehlo");
+    std::env::var_os("MSC_FIXTURES").map_or(own, PathBuf::from)
+}
+
+fn report(file: &Path) -> Report {
+    let mut module = msc_frontends::read_file(file).expect("the fixture imports").module;
+    simplify(&mut module).expect("simplifies");
+    let mut templates = template(&mut module).expect("finds templates");
+    let report = recognise(&mut module, &mut templates).expect("recognises");
+    msc_ir::verify::verify(&module).expect("verifies");
+    report
+}
+
+/// Every fixture of the repository that the table lists; `MSC_FIXTURES` names a folder of more.
+#[test]
+fn every_norm_is_found() {
+    let root = fixtures();
+    let (mut wrong, mut seen) = (Vec::new(), 0);
+    for e in EXPECTED {
+        let file = root.join(e.fixture).join("model.mlir");
+        if !file.is_file() {
+            continue;
+        }
+        seen += 1;
+        let report = report(&file);
+        let count = |name: &str| {
+            let f = report.fusions.get(name).copied().unwrap_or(Fusions::default());
+            (f.sites, f.executed)
+        };
+        for (name, expected) in [
+            ("rms_norm", e.rms[0]),
+            ("rms_norm_grad", e.rms[1]),
+            ("layer_norm", e.layer[0]),
+            ("layer_norm_grad", e.layer[1]),
+        ] {
+            if count(name) != expected {
+                wrong.push(format!("{} {name}: {:?} of {expected:?}", e.fixture, count(name)));
+            }
+        }
+    }
+    assert!(seen >= 8, "fixtures are missing");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// A step with LayerNorms computes what it did, and every reason can be executed again.
+#[test]
+fn layer_norms_change_no_number() {
+    let dir = fixtures().join("gpt2_dropout_flax_tiny");
+    let mut before = msc_frontends::read_file(&dir.join("model.mlir")).expect("imports").module;
+    simplify(&mut before).expect("simplifies");
+    let entry = before.entry().expect("an entry").graph;
+    let mut after = before.clone();
+    let report = recognise_graph(&mut after, entry).expect("recognises");
+    assert_eq!(report.fusions["layer_norm_grad"].sites, 5);
+    for r in report.regions.iter().flat_map(|r| &r.reasons) {
+        let d = replay(&after, &report.regions[0], r).expect("replays");
+        assert!(d < 4e-6, "{} differs by {d} in wide mode", r.rule);
+    }
+    let data = npz::read(&dir.join("inputs.npz")).expect("the inputs");
+    let types = before.graph(entry).param_types();
+    let inputs: Vec<Tensor> =
+        data.values().zip(types).map(|(t, ty)| npz::fit(t, &ty).expect("of its type")).collect();
+    let a = run(&before, entry, &inputs, Mode::Wide).expect("runs");
+    let b = run(&after, entry, &inputs, Mode::Wide).expect("runs");
+    for (i, (x, y)) in a.iter().zip(&b).enumerate() {
+        // Literals rounded to f32, 1/64 and eps among them.
+        let d = msc_passes::recognise::check::difference(x, y);
+        assert!(d < 1e-7, "output {i} differs by {d}");
+    }
+}
