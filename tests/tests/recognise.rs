@@ -41,6 +41,30 @@ fn every_norm_of_every_exporter() {
     }
 }
 
+/// Activations of one step as one region: op, sites. One a layer; eight for two layers of four experts.
+#[test]
+fn every_activation_of_every_exporter() {
+    for (name, op, sites) in [
+        ("llama_torchax_tiny", "swiglu", 2),
+        ("llama_flax_dp2_tp4_tiny", "swiglu", 2),
+        // σ as `logistic`, the slope in PyTorch's form.
+        ("llama_torchxla_tiny_const", "swiglu", 2),
+        // Everything in bf16.
+        ("qwen2_torchax_bf16master_tiny", "swiglu", 2),
+        ("mixtral_torchax_tiny", "swiglu", 8),
+        ("gpt2_dropout_flax_tiny", "gelu", 2),
+    ] {
+        let module = msc_frontends::read_file(&fixture(name).join("model.mlir")).expect("imports").module;
+        let (after, report, _) = recognised(module);
+        let n = |op: &str| report.fusions.get(op).map_or(0, |f| f.sites);
+        assert_eq!((n(op), n(&format!("{op}_grad"))), (sites, sites), "{name}");
+        for r in &report.regions[0].reasons {
+            let d = replay(&after, &report.regions[0], r).expect("replays");
+            assert!(d < 4e-6, "{name}: {} differs by {d} in wide mode", r.rule);
+        }
+    }
+}
+
 #[test]
 fn the_step_computes_what_it_did() {
     let s = step("llama_torchax_tiny");

@@ -32,6 +32,17 @@ impl Scalar {
     }
 }
 
+/// An activation function.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Activation {
+    /// `x·σ(x)` (Elfwing et al., "Sigmoid-Weighted Linear Units"); gated: SwiGLU.
+    Silu,
+    /// `½x·(1 + tanh(√(2/π)·(x + 0.044715·x³)))` (Hendrycks & Gimpel, "Gaussian Error Linear Units"); gated: GeGLU.
+    GeluTanh,
+    /// `½x·(1 + erf(x/√2))`; gated: GeGLU.
+    GeluErf,
+}
+
 /// What a fused op is.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum FusedKind {
@@ -49,6 +60,22 @@ pub enum FusedKind {
         /// Whether the residual gradient is an operand.
         residual: bool,
     },
+    /// An activation `a`, of any shape: `x → y` with `y = a(x)`, or gated: `gate, up → h` with `h = a(gate)·up`
+    /// (Shazeer, "GLU Variants Improve Transformer").
+    Activation {
+        /// Which function.
+        function: Activation,
+        /// Whether it gates a second operand.
+        gated: bool,
+    },
+    /// Its gradient: `dy, x → dx` with `dx = dy·a'(x)`, or gated: `dh, gate, up → dgate, dup` with
+    /// `dgate = dh·up·a'(gate)`, `dup = dh·a(gate)`.
+    ActivationGrad {
+        /// Which function.
+        function: Activation,
+        /// Whether it gates a second operand.
+        gated: bool,
+    },
     /// A generated group of elementwise ops and reductions of rows; the definition says all.
     RowGroup,
 }
@@ -59,8 +86,47 @@ impl FusedKind {
         match self {
             FusedKind::RmsNorm { .. } => "rms_norm",
             FusedKind::RmsNormGrad { .. } => "rms_norm_grad",
+            FusedKind::Activation { function, gated } => function.name(*gated, false),
+            FusedKind::ActivationGrad { function, gated } => function.name(*gated, true),
             FusedKind::RowGroup => "row_group",
         }
+    }
+}
+
+impl Activation {
+    /// The name of an op of this function.
+    fn name(self, gated: bool, gradient: bool) -> &'static str {
+        match (self == Activation::Silu, gated, gradient) {
+            (true, false, false) => "silu",
+            (true, false, true) => "silu_grad",
+            (true, true, false) => "swiglu",
+            (true, true, true) => "swiglu_grad",
+            (false, false, false) => "gelu",
+            (false, false, true) => "gelu_grad",
+            (false, true, false) => "geglu",
+            (false, true, true) => "geglu_grad",
+        }
+    }
+
+    /// Reads an op of this family.
+    fn kind(name: &str, a: &mut AttrReader) -> Result<Option<FusedKind>> {
+        let (gated, gradient) = match name {
+            "silu" | "gelu" => (false, false),
+            "silu_grad" | "gelu_grad" => (false, true),
+            "swiglu" | "geglu" => (true, false),
+            "swiglu_grad" | "geglu_grad" => (true, true),
+            _ => return Ok(None),
+        };
+        let function = match name.starts_with('s') {
+            true => Activation::Silu,
+            false if a.bool("tanh")? => Activation::GeluTanh,
+            false => Activation::GeluErf,
+        };
+        Ok(Some(if gradient {
+            FusedKind::ActivationGrad { function, gated }
+        } else {
+            FusedKind::Activation { function, gated }
+        }))
     }
 }
 
@@ -80,7 +146,10 @@ impl Fused {
             "rms_norm" => FusedKind::RmsNorm { eps: Scalar::new(a.float("eps")?) },
             "rms_norm_grad" => FusedKind::RmsNormGrad { residual: a.bool("residual")? },
             "row_group" => FusedKind::RowGroup,
-            _ => return Ok(None),
+            name => match Activation::kind(name, a)? {
+                Some(kind) => kind,
+                None => return Ok(None),
+            },
         };
         let g = a.graph("definition")?;
         let definition = module.graph_by_name(&g).ok_or_else(|| {
@@ -104,6 +173,11 @@ impl Operation for Fused {
             }
             FusedKind::RmsNormGrad { residual } => {
                 m.insert("residual", AttrValue::Bool(*residual));
+            }
+            FusedKind::Activation { function, .. } | FusedKind::ActivationGrad { function, .. } => {
+                if *function != Activation::Silu {
+                    m.insert("tanh", AttrValue::Bool(*function == Activation::GeluTanh));
+                }
             }
             FusedKind::RowGroup => {}
         }

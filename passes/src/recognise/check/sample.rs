@@ -318,6 +318,28 @@ impl Sampler<'_> {
             Pattern::Op(..) => self.refuse("this op with a frame"),
             Pattern::Product(items) => self.product(items, 1.0, place, dtype),
             Pattern::Sum(terms, rest) => self.sum(terms, *rest, place, dtype),
+            Pattern::Polynomial(expression) => self.multiplied(expression, place, dtype),
+        }
+    }
+
+    /// An instance of a polynomial: its expression, here and there multiplied out.
+    fn multiplied(&mut self, p: &Pattern, place: Place, dtype: DType) -> Result<ValueId> {
+        let Pattern::Op(head, args) = p else { return self.framed(p, place, dtype) };
+        let [a, b] = args.as_slice() else { return self.framed(p, place, dtype) };
+        let (a, b) = if head.is_commutative() && self.rng.chance(50) { (b, a) } else { (a, b) };
+        if *head == Head::Binary(Multiply)
+            && let Pattern::Op(Head::Binary(kind @ (Add | Subtract)), terms) = b
+            && self.rng.chance(40)
+        {
+            let term = |t: &Pattern| Pattern::Op(*head, vec![a.clone(), t.clone()]);
+            let x = self.multiplied(&term(&terms[0]), place, dtype)?;
+            let y = self.multiplied(&term(&terms[1]), place, dtype)?;
+            return self.op(*kind, &[x, y]);
+        }
+        let (x, y) = (self.multiplied(a, place, dtype)?, self.multiplied(b, place, dtype)?);
+        match head {
+            Head::Binary(kind) => self.op(*kind, &[x, y]),
+            _ => self.refuse("this op in a polynomial"),
         }
     }
 

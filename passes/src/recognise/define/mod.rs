@@ -3,6 +3,7 @@
 //! Rules build a named op through here and nowhere else, so an op of one kind on operands of given types has
 //! one meaning, whoever found it.
 
+pub mod activation;
 pub mod rms_norm;
 
 use msc_ir::ops::broadcast::BroadcastInDim;

@@ -2,11 +2,13 @@
 
 use super::label::{BOUND, COL, Indexed, Label, Labels, through_layout};
 use super::pattern::{Head, Item, Number, Pattern, Place, Reduced};
+use super::polynomial::{Polynomials, Users};
 use super::rule::{Binding, Found, Match};
 use super::term::{Graph, Node};
 use super::view::{Base, Product, Sum, Term, Views};
 use msc_ir::{Monoid, Op, TensorType};
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 /// Relative tolerance of literals: exporters write f32-rounded decimals, products of a few of them differ by a
 /// few times 6e-8.
@@ -29,6 +31,9 @@ pub struct Matcher<'g> {
     graph: &'g Graph,
     /// Views of the classes.
     pub views: Views<'g>,
+    users: Option<Rc<Users>>,
+    /// By anchors.
+    polynomials: BTreeMap<BTreeSet<egg::Id>, Polynomials<'g>>,
 }
 
 type Factors = BTreeMap<Base, i16>;
@@ -36,7 +41,55 @@ type Factors = BTreeMap<Base, i16>;
 impl<'g> Matcher<'g> {
     /// A matcher whose views treat `opaque` classes as factors.
     pub fn new(graph: &'g Graph, opaque: BTreeSet<egg::Id>) -> Matcher<'g> {
-        Matcher { graph, views: Views::new(graph, opaque) }
+        Matcher { graph, views: Views::new(graph, opaque), users: None, polynomials: BTreeMap::new() }
+    }
+
+    /// Which classes are computed from which by arithmetic.
+    pub fn users(&mut self) -> Rc<Users> {
+        let graph = self.graph;
+        self.users.get_or_insert_with(|| Rc::new(Users::new(graph))).clone()
+    }
+
+    /// The classes of the variables in a pattern that are known.
+    pub fn known(&self, pattern: &Pattern, m: &Match) -> BTreeMap<&'static str, egg::Id> {
+        let class = |v: &&'static str| Some((*v, self.graph.find(m.class(v)?.class)));
+        pattern.variables().iter().filter_map(class).collect()
+    }
+
+    fn polynomial(&mut self, expression: &Pattern, at: &Indexed, m: &Match) -> Vec<Match> {
+        let known = self.known(expression, m);
+        let variables = expression.variables();
+        // What is bound to something else than one class, or stands in another layout, is no atom here.
+        let fits = |v: &&'static str| {
+            m.vars.get(*v).is_none_or(|_| m.class(v).is_some_and(|i| i.labels == at.labels))
+        };
+        if !variables.iter().all(|v| fits(v)) {
+            return Vec::new();
+        }
+        let users = self.users();
+        let anchors: BTreeSet<egg::Id> = known.values().copied().collect();
+        let graph = self.graph;
+        let p = self
+            .polynomials
+            .entry(anchors.clone())
+            .or_insert_with(|| Polynomials::new(graph, &users, anchors));
+        let free = variables.iter().find(|v| !known.contains_key(**v)).copied();
+        let Some(free) = free else {
+            return p.quotient(at.class, expression, &known).map(|_| m.clone()).into_iter().collect();
+        };
+        let class = match p.quotient(at.class, expression, &known) {
+            Some(rest) => p.class_of(&rest, &users),
+            None => p.factors(at.class).into_iter().find(|&c| {
+                let mut known = known.clone();
+                known.insert(free, c);
+                let anchors = known.values().copied().collect();
+                Polynomials::new(graph, &users, anchors).quotient(at.class, expression, &known).is_some()
+            }),
+        };
+        let Some(class) = class else { return Vec::new() };
+        let mut m = m.clone();
+        m.vars.insert(free, Binding::Class(Indexed { class, labels: at.labels.clone() }));
+        vec![m]
     }
 
     fn splat(&self, at: &Indexed) -> Option<f64> {
@@ -72,6 +125,7 @@ impl<'g> Matcher<'g> {
                 self.product(items, &p, m)
             }
             Pattern::Sum(terms, rest) => self.sum(terms, *rest, at, m),
+            Pattern::Polynomial(expression) => self.polynomial(expression, at, m),
         };
         out.truncate(MAX_MATCHES);
         out

@@ -10,6 +10,7 @@ pub mod facts;
 pub mod label;
 pub mod matching;
 pub mod pattern;
+pub mod polynomial;
 pub mod region;
 pub mod rule;
 pub mod run;

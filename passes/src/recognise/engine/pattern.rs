@@ -8,6 +8,7 @@
 //! (reduce.sum.last ?x)    predicates on attributes follow the name, see `Head`
 //! (product ?x (pow ?v -1/2) (cols ?g) (rows ?s))
 //! (sum ?a ?b ?r*)
+//! (polynomial (multiply ?d (add ?s (multiply ?x ?s))))
 //! ```
 //!
 //! `product` and `sum` look at a class as an n-ary product or sum (see [`super::view`]): whatever order,
@@ -16,6 +17,9 @@
 //! row dimensions only, `cols` one that has the last dimension only, and a factor without placement has all.
 //! Of the variables in one product, one may be free: it takes the factors that are left (`(cols ?g)`: those of
 //! the last dimension only). `?r*` in a sum takes the terms that are left, if any.
+//!
+//! `polynomial` compares a class with an expression of `add`, `subtract`, `multiply` and `negate`, both multiplied
+//! out (see [`super::polynomial`]). One of its variables may be free: it must be a factor of the whole.
 
 use msc_ir::ops::binary::BinaryKind;
 use msc_ir::ops::permute::Permute;
@@ -46,6 +50,8 @@ pub enum Pattern {
     Product(Vec<Item>),
     /// An n-ary sum, with the variable for the terms that are left.
     Sum(Vec<Pattern>, Option<&'static str>),
+    /// What equals an expression when both are multiplied out.
+    Polynomial(Box<Pattern>),
 }
 
 /// Which dimensions a factor has.
@@ -200,7 +206,9 @@ impl Pattern {
     /// Whether the pattern needs a frame.
     pub fn needs_frame(&self) -> bool {
         let mut found = false;
-        self.visit(&mut |p| found |= matches!(p, Pattern::Product(_) | Pattern::Sum(..)));
+        self.visit(&mut |p| {
+            found |= matches!(p, Pattern::Product(_) | Pattern::Sum(..) | Pattern::Polynomial(_))
+        });
         found
     }
 
@@ -209,6 +217,7 @@ impl Pattern {
         match self {
             Pattern::Op(_, args) | Pattern::Sum(args, _) => args.iter().for_each(|a| a.visit(f)),
             Pattern::Product(items) => items.iter().for_each(|i| i.pattern.visit(f)),
+            Pattern::Polynomial(p) => p.visit(f),
             _ => {}
         }
     }
@@ -260,6 +269,11 @@ impl Tokens {
             "(" => {
                 let head = self.next().ok_or("the pattern ends early")?;
                 match head {
+                    "polynomial" => {
+                        let expression = self.pattern()?;
+                        self.close()?;
+                        Ok(Pattern::Polynomial(Box::new(expression)))
+                    }
                     "product" => Ok(Pattern::Product(self.until_close(Tokens::item)?)),
                     "sum" => {
                         let mut rest = None;

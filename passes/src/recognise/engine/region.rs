@@ -197,6 +197,11 @@ impl<'g> Reach<'g> {
         self.values.keys().copied().collect()
     }
 
+    /// The first value of the program that is a class, if one is.
+    pub fn first(&self, class: Id) -> Option<At> {
+        self.values.get(&self.graph.find(class)).and_then(|v| v.first()).copied()
+    }
+
     /// The first of `targets` that `from` is computed from, `from` itself included. Terms made of `through` are
     /// not followed.
     pub fn first_reached(&self, from: Id, targets: &BTreeSet<Id>, through: Id) -> Option<Id> {

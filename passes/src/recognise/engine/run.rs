@@ -232,6 +232,14 @@ fn apply(
 /// is asked: values between inputs and outputs that others use are computed by the program as before.
 fn acyclic(graph: &Graph, region: &Region, op: &MultiOutput) -> std::result::Result<(), WhyNot> {
     let reach = Reach::new(graph, region);
+    // What one segment gives, an op on values of a later segment cannot.
+    let inputs = op.inputs.iter().filter_map(|&(n, c)| Some((reach.first(c)?.part, n)));
+    if let Some((part, input)) = inputs.max_by_key(|i| i.0) {
+        let early = op.outputs.iter().find(|o| reach.first(o.2).is_some_and(|at| at.part < part));
+        if let Some(&(output, ..)) = early {
+            return Err(WhyNot::Cycle { output, input });
+        }
+    }
     let outputs: BTreeSet<Id> = op.outputs.iter().map(|&(_, _, c)| graph.find(c)).collect();
     for &(input, c) in &op.inputs {
         if let Some(hit) = reach.first_reached(c, &outputs, op.tuple) {

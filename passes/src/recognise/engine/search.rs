@@ -2,7 +2,7 @@
 
 use super::label::{COL, Indexed, positional};
 use super::matching::{Matcher, is_literal};
-use super::pattern::Pattern;
+use super::pattern::{Head, Pattern};
 use super::rule::{Binding, Count, Frame, Match, Root, Rule};
 use super::term::{Graph, Node};
 use super::view::{Base, Product};
@@ -39,7 +39,7 @@ pub fn search(graph: &Graph, rule: &Rule, program: &BTreeSet<Id>) -> Vec<Match> 
     }
     let mut plain = matcher;
     let mut matcher = Matcher::new(graph, opaque);
-    let near = near(&mut matcher, graph, &classes);
+    let mut mentioned: Option<BTreeMap<Id, BTreeSet<Id>>> = None;
     let mut lookup = None;
     let mut out = Vec::new();
     for m in found {
@@ -48,10 +48,15 @@ pub fn search(graph: &Graph, rule: &Rule, program: &BTreeSet<Id>) -> Vec<Match> 
             let before = &rule.roots[..=i];
             let mut next = Vec::new();
             for m in states {
-                // A root mentions one of those before it.
                 let mut candidates = BTreeSet::new();
-                for at in before.iter().filter_map(|r| m.class(r.name)) {
-                    candidates.extend(near.get(&graph.find(at.class)).into_iter().flatten().copied());
+                if let Some(computed) = computed(&mut matcher, graph, &root.pattern, &m) {
+                    candidates = computed;
+                } else {
+                    let near = mentioned.get_or_insert_with(|| near(&mut matcher, graph, &classes));
+                    // A root mentions one of those before it.
+                    for at in before.iter().filter_map(|r| m.class(r.name)) {
+                        candidates.extend(near.get(&graph.find(at.class)).into_iter().flatten().copied());
+                    }
                 }
                 next.extend(extend(&mut matcher, graph, root, &candidates, program, m));
             }
@@ -69,6 +74,29 @@ pub fn search(graph: &Graph, rule: &Rule, program: &BTreeSet<Id>) -> Vec<Match> 
         }
     }
     out
+}
+
+/// For a polynomial, or a function of something, the classes that are computed from its known variables; `None` for
+/// other patterns.
+fn computed(matcher: &mut Matcher<'_>, graph: &Graph, pattern: &Pattern, m: &Match) -> Option<BTreeSet<Id>> {
+    let reached = |matcher: &mut Matcher<'_>, of: &Pattern| {
+        let known = matcher.known(of, m);
+        matcher.users().reached(known.into_values())
+    };
+    match pattern {
+        Pattern::Polynomial(expression) => Some(reached(matcher, expression)),
+        Pattern::Op(Head::Unary(kind), args) => {
+            let operands = reached(matcher, &args[0]);
+            let of = |n: &Node| match n {
+                Node::Op { op, args } if args.len() == 1 && operands.contains(&graph.find(args[0])) => {
+                    matches!(graph.analysis.op(*op), msc_ir::Op::Unary(u) if u.kind == *kind)
+                }
+                _ => false,
+            };
+            Some(graph.classes().filter(|c| c.nodes.iter().any(of)).map(|c| c.id).collect())
+        }
+        _ => None,
+    }
 }
 
 /// For each class the classes whose view as a product, or whose terms' views, mention it.

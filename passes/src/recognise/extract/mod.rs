@@ -126,8 +126,8 @@ pub fn extract(
     }
 }
 
-/// A named op that does all that another op used beside it does, and more inputs' worth: both would compute the
-/// same values.
+/// A named op that does all that another op used beside it does, and takes as many inputs or more: both would
+/// compute the same values.
 fn repeated(graph: &Graph, s: &Selection) -> Option<usize> {
     let name = |o: usize| graph.analysis.op(s.named[o].op).name();
     s.instances.keys().find_map(|&(p, a)| {
@@ -135,7 +135,8 @@ fn repeated(graph: &Graph, s: &Selection) -> Option<usize> {
             p == q
                 && a != b
                 && name(a) == name(b)
-                && s.named[b].args.len() < s.named[a].args.len()
+                // One of two that differ in the order of their operands alone.
+                && (s.named[b].args.len(), b) < (s.named[a].args.len(), a)
                 && s.named[b].args.iter().all(|x| s.named[a].args.contains(x))
         });
         more.then_some(a)

@@ -1,7 +1,8 @@
 //! Selection: which values of the program a named op computes, found by walking back from what is needed.
 //!
 //! A value that no named op stands for keeps its own op, so the rest of the program stays as it is. Of several
-//! named ops for one value the one that is needed anyway is taken, otherwise the one with the fewest inputs.
+//! named ops for one value the one that is needed anyway is taken, otherwise the one that gives the most values, and
+//! of these the one with the fewest inputs.
 
 use super::super::engine::region::{At, Region, Source};
 use super::super::engine::run::Run;
@@ -10,6 +11,7 @@ use crate::error::{PassError, Result};
 use egg::{Id, Language};
 use msc_ir::{ValueDef, ValueId};
 use smallvec::SmallVec;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A named op that may be used.
@@ -23,6 +25,8 @@ pub struct Named {
     pub args: SmallVec<[Id; 3]>,
     /// First part in which every operand is available.
     pub part: usize,
+    /// Values of the program that it gives.
+    pub gives: usize,
 }
 
 /// How a value comes about.
@@ -113,7 +117,9 @@ impl<'g> Selector<'g> {
             if let Some((op, args)) = node {
                 let args: SmallVec<[Id; 3]> = args.iter().map(|&a| graph.find(a)).collect();
                 let part = args.iter().map(|&a| s.first_part(a, &mut BTreeSet::new())).max().unwrap_or(0);
-                s.out.named.push(Named { tuple, op, args, part });
+                let reasons = run.reasons.iter().filter(|o| graph.find(o.op) == tuple);
+                let gives = reasons.map(|o| o.outputs.len()).max().unwrap_or(0);
+                s.out.named.push(Named { tuple, op, args, part, gives });
             }
         }
         s
@@ -226,7 +232,8 @@ impl<'g> Selector<'g> {
         all.retain(|&(o, _, _)| self.out.named[o].part <= part);
         let best = all.into_iter().min_by_key(|&(o, i, layout)| {
             let used = self.out.instances.contains_key(&(part, o));
-            (!used, self.out.named[o].args.len(), layout.is_some(), o, i, layout)
+            let n = &self.out.named[o];
+            (!used, Reverse(n.gives), n.args.len(), layout.is_some(), o, i, layout)
         });
         let (op, index, layout) = best?;
         self.instance(part, op);

@@ -1,5 +1,6 @@
 //! The rules of recognition, one family a file. `docs/add-a-rule.md` says how to add one.
 
+pub mod activation;
 pub mod layout;
 pub mod normal_form;
 pub mod rms_norm;
@@ -16,7 +17,9 @@ pub fn normal_form() -> Vec<Rule> {
 
 /// Rules that introduce named operations.
 pub fn named() -> Vec<Rule> {
-    rms_norm::rules()
+    let mut all = rms_norm::rules();
+    all.extend(activation::rules());
+    all
 }
 
 /// The root is `new`.

@@ -3,7 +3,7 @@
 use super::{refuse, root_is, root_is_x};
 use crate::recognise::engine::{Applied, Builder, Fact, Match, Rule, Tag, WhyNot};
 use msc_ir::ops::binary::BinaryKind::{Add, Multiply};
-use msc_ir::ops::unary::UnaryKind::{Negate, Rsqrt};
+use msc_ir::ops::unary::UnaryKind::{Logistic, Negate, Rsqrt};
 
 /// The family.
 pub fn rules() -> Vec<Rule> {
@@ -29,6 +29,7 @@ pub fn rules() -> Vec<Rule> {
         Rule::simple("divide-by-root", Real, "(divide ?x (sqrt ?v))", times_rsqrt)
             .needs(&[("v", Fact::Positive)]),
         Rule::simple("one-over-root", Real, "(sqrt (divide 1 ?v))", rsqrt).needs(&[("v", Fact::Positive)]),
+        Rule::simple("sigmoid", Real, "(divide 1 (add 1 (exponential (negate ?x))))", logistic),
         Rule::simple("constant-chain", Real, "(multiply ?b:const (multiply ?a:const ?x))", constants),
     ]
 }
@@ -72,6 +73,12 @@ fn times_rsqrt(b: &mut Builder<'_>, m: &Match) -> Result<Applied, WhyNot> {
 fn rsqrt(b: &mut Builder<'_>, m: &Match) -> Result<Applied, WhyNot> {
     let v = b.var(m, "v")?;
     let new = b.add(Rsqrt, &[v])?;
+    root_is(b, m, new)
+}
+
+fn logistic(b: &mut Builder<'_>, m: &Match) -> Result<Applied, WhyNot> {
+    let x = b.var(m, "x")?;
+    let new = b.add(Logistic, &[x])?;
     root_is(b, m, new)
 }
 
