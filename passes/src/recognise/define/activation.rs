@@ -4,7 +4,7 @@
 
 use super::Definition;
 use msc_ir::ops::binary::BinaryKind::{Add, Multiply, Subtract};
-use msc_ir::ops::fused::Activation;
+use msc_ir::ops::fused::{Activation, FusedKind};
 use msc_ir::ops::unary::UnaryKind::{Erf, Exponential, Logistic, Tanh};
 use msc_ir::{Graph, IrError, Module, Result, TensorType, ValueId};
 
@@ -34,8 +34,9 @@ pub fn forward(
     function: Activation,
     gated: bool,
 ) -> Result<Graph> {
-    let mut d = Definition::new(module, "activation");
-    let p = params(&mut d, "activation", types, 1 + usize::from(gated))?;
+    let name = FusedKind::Activation { function, gated }.name();
+    let mut d = Definition::new(module, name);
+    let p = params(&mut d, name, types, 1 + usize::from(gated))?;
     let y = d.share(function, p[0])?;
     let mut y = d.op(Multiply, &[p[0], y])?;
     if gated {
@@ -54,8 +55,9 @@ pub fn backward(
     function: Activation,
     gated: bool,
 ) -> Result<Graph> {
-    let mut d = Definition::new(module, "activation_grad");
-    let p = params(&mut d, "activation_grad", types, 2 + usize::from(gated))?;
+    let name = FusedKind::ActivationGrad { function, gated }.name();
+    let mut d = Definition::new(module, name);
+    let p = params(&mut d, name, types, 2 + usize::from(gated))?;
     let (dy, x) = (p[0], p[1]);
     let share = d.share(function, x)?;
     let slope = d.slope(function, x, share)?;

@@ -2,7 +2,8 @@
 
 use super::term::{Graph, Node, Terms};
 use egg::Id;
-use msc_ir::{GraphId, Module, OpId, ValueDef, ValueId};
+use msc_ir::ops::binary::BinaryKind;
+use msc_ir::{GraphId, Module, Op, OpId, ValueDef, ValueId};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -76,7 +77,13 @@ impl Region {
             let source = graph.analysis.module.graph(spec.graph).clone();
             let mut classes: Vec<Option<Id>> = vec![None; source.value_count()];
             let mut positions = vec![0; source.op_count()];
+            let outside = outside(&source);
+            // Values that only calls and the caller see are no terms: there are some of them in every layer.
+            let needed = |v: ValueId| source.value(v).uses.iter().any(|u| !outside[u.op.0 as usize]);
             for (i, &p) in source.params().iter().enumerate() {
+                if spec.params.get(i).is_none_or(|s| *s == Source::Outside) && !needed(p) {
+                    continue;
+                }
                 let linked = match spec.params.get(i) {
                     Some(&Source::Result { part, index }) => region.result_class(part, index),
                     Some(&Source::Param { part, index }) => region.param_class(part, index),
@@ -89,6 +96,13 @@ impl Region {
             }
             for (at, (id, data)) in source.ops().enumerate() {
                 positions[id.0 as usize] = at as u32 + 1;
+                if outside[id.0 as usize] {
+                    for &r in data.results.iter().filter(|&&r| needed(r)) {
+                        let leaf = graph.analysis.add_leaf(source.ty(r).clone());
+                        classes[r.0 as usize] = Some(graph.add(leaf));
+                    }
+                    continue;
+                }
                 let args: Option<SmallVec<[Id; 3]>> =
                     data.operands.iter().map(|v| classes[v.0 as usize]).collect();
                 // A graph that passed the verifier defines operands before uses.
@@ -176,6 +190,22 @@ impl Region {
             },
         }
     }
+}
+
+/// By op, whether it is no term: calls, and sums of scalars that calls give. The norm over all gradients is one; it has
+/// a term in every layer, and no rule looks into it.
+fn outside(graph: &msc_ir::Graph) -> Vec<bool> {
+    let mut out = vec![false; graph.op_count()];
+    for (id, data) in graph.ops() {
+        out[id.0 as usize] = match &data.op {
+            Op::Call(_) => true,
+            Op::Binary(b) if b.kind == BinaryKind::Add && graph.ty(data.results[0]).rank() == 0 => {
+                data.operands.iter().any(|&v| graph.def(v).is_some_and(|(op, _)| out[op.0 as usize]))
+            }
+            _ => false,
+        };
+    }
+    out
 }
 
 /// Reachability on the program's DAG. Classes that no value of the program belongs to (an applier made them)
