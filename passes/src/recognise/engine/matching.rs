@@ -63,7 +63,7 @@ impl<'g> Matcher<'g> {
         let fits = |v: &&'static str| {
             m.vars.get(*v).is_none_or(|_| m.class(v).is_some_and(|i| i.labels == at.labels))
         };
-        if !variables.iter().all(|v| fits(v)) {
+        if !variables.iter().all(fits) {
             return Vec::new();
         }
         let users = self.users();
