@@ -133,8 +133,11 @@ fn expect(source: &str, what: &str, ops: &[(&str, usize)]) {
     assert_eq!(found, want, "{what}");
 }
 
+/// What it is about, a text and what replaces it, and what is then found.
+type Case<'a> = (&'a str, &'a str, &'a str, &'a [(&'a str, usize)]);
+
 /// Each case changes one line; what is then still found is equal for every input.
-fn cases(source: &str, all: &[(&str, &str, &str, &[(&str, usize)])]) {
+fn cases(source: &str, all: &[Case]) {
     for (what, from, to, ops) in all {
         assert!(source.contains(from), "{what}");
         expect(&source.replace(from, to), what, ops);

@@ -28,7 +28,7 @@ impl Matcher<'_> {
         let fits = |v: &&'static str| {
             m.vars.get(*v).is_none_or(|_| m.class(v).is_some_and(|i| i.labels == at.labels))
         };
-        if !variables.iter().all(|v| fits(v)) {
+        if !variables.iter().all(fits) {
             return Vec::new();
         }
         let users = self.users();
