@@ -7,7 +7,7 @@ use crate::error::Result;
 use msc_codegen::definition::row_group;
 use msc_codegen::tile::build::{RowKernels, build_rows};
 use msc_codegen::tile::{self, DeviceSpec};
-use msc_ir::ops::fused::Fused;
+use msc_ir::ops::fused::{Fused, FusedKind};
 use msc_ir::program::KernelId;
 use msc_ir::{DType, GraphId, Module, Op, TensorType};
 use msc_passes::schedule::{Argument, KernelCall, KernelSpec, Kernels};
@@ -23,7 +23,7 @@ pub struct Selection {
     pub kernels: Vec<Kernel>,
     /// The kernels themselves, in the same order.
     pub tiles: Vec<tile::Kernel>,
-    /// Fused ops that no kernel family has, with the reason. They are interpreted.
+    /// Fused ops that no kernel family has, with the reason. They are interpreted; so are updates in place.
     pub interpreted: Vec<String>,
 }
 
@@ -38,7 +38,8 @@ pub fn select(module: &Module, device: &DeviceSpec) -> Result<Selection> {
     for graph in msc_ir::ops::call::reachable(module) {
         for (_, data) in module.graph(graph).ops() {
             let Op::Fused(Fused { kind, definition }) = &data.op else { continue };
-            if s.specs.contains_key(definition) {
+            // An update writes over the state that it reads, which so far only interpreted instructions may.
+            if s.specs.contains_key(definition) || matches!(kind, FusedKind::AdamW(_)) {
                 continue;
             }
             let built = row_group(module, module.graph(*definition), "group")

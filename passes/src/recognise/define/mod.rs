@@ -6,6 +6,7 @@
 pub mod activation;
 pub mod attention;
 pub mod layer_norm;
+pub mod optimizer;
 pub mod rms_norm;
 pub mod rope;
 pub mod softmax;

@@ -314,20 +314,33 @@ fn of_pattern(p: &Pattern, known: &BTreeMap<&'static str, Id>, hole: Id) -> Opti
 /// Which classes are computed from which by the arithmetic of polynomials.
 pub struct Users {
     users: HashMap<Id, Vec<Id>>,
+    /// By any op.
+    all: HashMap<Id, BTreeSet<Id>>,
 }
 
 impl Users {
     /// For each class its users, over the whole e-graph.
     pub fn new(graph: &Graph) -> Users {
         let mut users: HashMap<Id, Vec<Id>> = HashMap::new();
+        let mut all: HashMap<Id, BTreeSet<Id>> = HashMap::new();
         for class in graph.classes() {
+            for &a in class.nodes.iter().flat_map(egg::Language::children) {
+                all.entry(graph.find(a)).or_default().insert(class.id);
+            }
             for (_, args) in class.nodes.iter().filter_map(|n| arithmetic(graph, n)) {
                 for &a in args {
                     users.entry(graph.find(a)).or_default().push(class.id);
                 }
             }
         }
-        Users { users }
+        Users { users, all }
+    }
+
+    /// The classes that some op makes of `from` at once, or by way of one other op.
+    pub fn direct(&self, from: impl IntoIterator<Item = Id>) -> BTreeSet<Id> {
+        let users = |c: &Id| self.all.get(c).into_iter().flatten().copied();
+        let once: BTreeSet<Id> = from.into_iter().flat_map(|c| users(&c).collect::<Vec<_>>()).collect();
+        once.iter().flat_map(|c| users(c).chain([*c])).collect()
     }
 
     /// The classes that arithmetic leads to from `from`, themselves included.

@@ -91,7 +91,7 @@ impl<'g> Searcher<'g> {
             let context = self.context(&opaque);
             let mut next = Vec::new();
             for m in states {
-                if let Some(candidates) = computed(&mut context.matcher, graph, &root.pattern, &m) {
+                if let Some(candidates) = computed(&mut context.matcher, graph, &root.pattern, before, &m) {
                     next.extend(extend(&mut context.matcher, graph, root, &candidates, program, m));
                     continue;
                 }
@@ -244,9 +244,15 @@ fn is_independent(polynomials: &mut Views<'_>, graph: &Graph, rule: &Rule, m: &M
     })
 }
 
-/// For a polynomial, or a function of something, the classes that are computed from its known variables; `None` for
-/// other patterns.
-fn computed(matcher: &mut Matcher<'_>, graph: &Graph, pattern: &Pattern, m: &Match) -> Option<BTreeSet<Id>> {
+/// For an expression multiplied out, or a function of something, the classes that are computed from its known
+/// variables; for an op as it stands, those computed from the roots that it mentions. `None` for other patterns.
+fn computed(
+    matcher: &mut Matcher<'_>,
+    graph: &Graph,
+    pattern: &Pattern,
+    before: &[Root],
+    m: &Match,
+) -> Option<BTreeSet<Id>> {
     let reached = |matcher: &mut Matcher<'_>, of: &Pattern| {
         let known = matcher.known(of, m);
         matcher.users().reached(known.into_values())
@@ -262,6 +268,11 @@ fn computed(matcher: &mut Matcher<'_>, graph: &Graph, pattern: &Pattern, m: &Mat
                 _ => false,
             };
             Some(graph.classes().filter(|c| c.nodes.iter().any(of)).map(|c| c.id).collect())
+        }
+        Pattern::Op(Head::Binary(_), _) => {
+            let known = matcher.known(pattern, m);
+            let roots = known.into_iter().filter(|(v, _)| before.iter().any(|r| r.name == *v));
+            Some(matcher.users().direct(roots.map(|r| r.1)))
         }
         _ => None,
     }

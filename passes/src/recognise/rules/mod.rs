@@ -6,6 +6,7 @@ pub mod layer_norm;
 pub mod layout;
 mod norm;
 pub mod normal_form;
+pub mod optimizer;
 pub mod rms_norm;
 pub mod rope;
 pub mod softmax;
@@ -28,6 +29,7 @@ pub fn named() -> Vec<Rule> {
     let mut all = layer_norm::rules();
     all.extend(rms_norm::rules());
     all.extend(activation::rules());
+    all.extend(optimizer::rules());
     all
 }
 

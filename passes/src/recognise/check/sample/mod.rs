@@ -50,6 +50,8 @@ pub fn sample(rule: &Rule, dtype: DType, size: usize, rng: &mut Random) -> Resul
         rng,
     };
     let mut results = Vec::new();
+    // What several roots say of unframed classes, they say of classes of one type.
+    let mut plain: Option<TensorType> = None;
     for root in &rule.roots {
         // What the op gives beside its main results need not be in the program.
         if root.count == Count::Each || root.count == Count::Optional && s.rng.chance(25) {
@@ -58,9 +60,13 @@ pub fn sample(rule: &Rule, dtype: DType, size: usize, rng: &mut Random) -> Resul
         let in_frame = if root.wide { compute_type(dtype) } else { dtype };
         let v = match root.frame {
             Frame::Any => {
-                let rank = s.rng.below(4);
-                let shape: Shape = (0..rank).map(|_| 1 + s.rng.below(size)).collect();
-                s.any(&root.pattern, &TensorType { dtype, shape })?
+                let rng = &mut *s.rng;
+                let ty = plain.get_or_insert_with(|| {
+                    let rank = rng.below(4);
+                    TensorType { dtype, shape: (0..rank).map(|_| 1 + rng.below(size)).collect() }
+                });
+                let ty = ty.clone();
+                s.any(&root.pattern, &ty)?
             }
             Frame::Full => s.framed(&root.pattern, Place::Full, in_frame)?,
             Frame::Cols => s.framed(&root.pattern, Place::Cols, in_frame)?,

@@ -1,0 +1,141 @@
+//! AdamW: the two spellings that are found, near misses that are not.
+
+use msc_ir::interp::{Mode, run};
+use msc_ir::{Module, Tensor, text};
+use msc_passes::recognise::check::difference;
+use msc_passes::recognise::check::random::Random;
+use msc_passes::recognise::{recognise_graph, replay};
+
+/// optax: zero epsilon inside the root, decay, the learning rate a scalar of the program.
+const PLAIN: &str = r#"module @update
+
+graph @main(%0: f32[4,6], %1: f32[4,6], %2: f32[4,6], %3: f32[4,6], %4: f32[], %5: f32[], %6: f32[]) {
+  %7 = constant {value = splat f32[4,6] 0.1} : f32[4,6]
+  %8 = multiply %7, %1 : f32[4,6]
+  %9 = constant {value = splat f32[4,6] 0.9} : f32[4,6]
+  %10 = multiply %9, %2 : f32[4,6]
+  %11 = add %8, %10 : f32[4,6]
+  %12 = multiply %1, %1 : f32[4,6]
+  %13 = constant {value = splat f32[4,6] 0.05} : f32[4,6]
+  %14 = multiply %13, %12 : f32[4,6]
+  %15 = constant {value = splat f32[4,6] 0.95} : f32[4,6]
+  %16 = abs %3 : f32[4,6]
+  %17 = multiply %15, %16 : f32[4,6]
+  %18 = add %14, %17 : f32[4,6]
+  %19 = abs %4 : f32[]
+  %20 = abs %5 : f32[]
+  %21 = broadcast_in_dim %19 {dims = [], shape = [4, 6]} : f32[4,6]
+  %22 = divide %11, %21 : f32[4,6]
+  %23 = broadcast_in_dim %20 {dims = [], shape = [4, 6]} : f32[4,6]
+  %24 = divide %18, %23 : f32[4,6]
+  %25 = constant {value = splat f32[4,6] 0.0} : f32[4,6]
+  %26 = add %24, %25 : f32[4,6]
+  %27 = sqrt %26 : f32[4,6]
+  %28 = constant {value = splat f32[4,6] 0.01} : f32[4,6]
+  %29 = add %27, %28 : f32[4,6]
+  %30 = divide %22, %29 : f32[4,6]
+  %31 = multiply %28, %0 : f32[4,6]
+  %32 = add %30, %31 : f32[4,6]
+  %33 = broadcast_in_dim %6 {dims = [], shape = [4, 6]} : f32[4,6]
+  %34 = multiply %33, %32 : f32[4,6]
+  %35 = add %0, %34 : f32[4,6]
+  return %35, %11, %18
+}
+"#;
+
+/// PyTorch, step counted on the device: corrections and learning rate in the denominator.
+const FOLDED: &str = r#"module @update
+
+graph @main(%0: f32[4,6], %1: f32[4,6], %2: f32[4,6], %3: f32[4,6], %4: f32[], %5: f32[]) {
+  %6 = constant {value = splat f32[4,6] 0.99999} : f32[4,6]
+  %7 = multiply %0, %6 : f32[4,6]
+  %8 = subtract %1, %2 : f32[4,6]
+  %9 = constant {value = splat f32[4,6] 0.1} : f32[4,6]
+  %10 = multiply %9, %8 : f32[4,6]
+  %11 = add %2, %10 : f32[4,6]
+  %12 = constant {value = splat f32[4,6] 0.95} : f32[4,6]
+  %13 = abs %3 : f32[4,6]
+  %14 = multiply %13, %12 : f32[4,6]
+  %15 = multiply %1, %1 : f32[4,6]
+  %16 = constant {value = splat f32[4,6] 0.05} : f32[4,6]
+  %17 = multiply %15, %16 : f32[4,6]
+  %18 = add %14, %17 : f32[4,6]
+  %19 = sqrt %18 : f32[4,6]
+  %20 = broadcast_in_dim %4 {dims = [], shape = [4, 6]} : f32[4,6]
+  %21 = divide %19, %20 : f32[4,6]
+  %22 = broadcast_in_dim %5 {dims = [], shape = [4, 6]} : f32[4,6]
+  %23 = add %21, %22 : f32[4,6]
+  %24 = divide %11, %23 : f32[4,6]
+  %25 = add %7, %24 : f32[4,6]
+  return %25, %11, %18
+}
+"#;
+
+/// Recognises, checks the module, its numbers and the reasons; how many steps were found.
+fn recognised(source: &str) -> (usize, Module) {
+    let before = text::parse(source).unwrap_or_else(|e| panic!("{e}\n{source}"));
+    let mut after = before.clone();
+    let main = after.graph_by_name("main").expect("main");
+    let report = recognise_graph(&mut after, main).expect("recognises");
+    msc_ir::verify::verify(&after).expect("verifies");
+    let mut rng = Random::new(9);
+    let types = before.graph(main).param_types();
+    let inputs: Vec<Tensor> = types
+        .iter()
+        .map(|t| Tensor::from_f64s(t, &(0..t.elements()).map(|_| rng.small()).collect::<Vec<_>>()))
+        .collect();
+    for mode in [Mode::Spec, Mode::Wide] {
+        let a = run(&before, main, &inputs, mode).expect("runs");
+        let b = run(&after, main, &inputs, mode).expect("runs");
+        for (x, y) in a.iter().zip(&b) {
+            // The ops are the same, in the same order.
+            assert!(difference(x, y) < 1e-12, "{mode:?}: {}", text::print(&after));
+        }
+    }
+    for r in report.regions.iter().flat_map(|r| &r.reasons) {
+        let d = replay(&after, &report.regions[0], r).expect("the reason can be replayed");
+        assert!(d < 1e-6, "{}: {d}", r.rule);
+    }
+    // The text form keeps every number.
+    assert_eq!(text::print(&text::parse(&text::print(&after)).expect("parses")), text::print(&after));
+    (report.fusions.get("adamw").map_or(0, |f| f.sites), after)
+}
+
+#[test]
+fn both_spellings() {
+    use msc_ir::Operation;
+    for source in [PLAIN, FOLDED] {
+        let (found, after) = recognised(source);
+        assert_eq!(found, 1, "{}", text::print(&after));
+        let g = after.graph(after.graph_by_name("main").expect("main"));
+        let named = g.ops().filter(|(_, o)| o.op.name() == "adamw").count();
+        // Beside it only what the test adds to keep the roots real.
+        assert!(named == 1 && g.ops().all(|(_, o)| ["adamw", "abs"].contains(&o.op.name())));
+    }
+    // Without decay, and with a constant learning rate.
+    let adam = PLAIN.replace("%34 = multiply %33, %32", "%34 = multiply %33, %30");
+    assert_eq!(recognised(&adam).0, 1);
+    let fixed = PLAIN.replace("%34 = multiply %33, %32", "%34 = multiply %7, %32");
+    assert_eq!(recognised(&fixed).0, 1);
+}
+
+#[test]
+fn near_misses() {
+    for (what, source, from, to) in [
+        ("g·m for g²", PLAIN, "%12 = multiply %1, %1", "%12 = multiply %1, %2"),
+        ("another eps", PLAIN, "%29 = add %27, %28", "%29 = add %27, %13"),
+        ("no root", PLAIN, "%27 = sqrt %26", "%27 = abs %26"),
+        ("the first moment of another gradient", PLAIN, "%8 = multiply %7, %1", "%8 = multiply %7, %0"),
+        ("decay of the gradient", PLAIN, "%31 = multiply %28, %0", "%31 = multiply %28, %1"),
+        ("added to another parameter", PLAIN, "%35 = add %0, %34", "%35 = add %3, %34"),
+        ("subtracted twice", PLAIN, "%35 = add %0, %34", "%35 = subtract %0, %34"),
+        ("the old second moment", PLAIN, "%24 = divide %18, %23", "%24 = divide %16, %23"),
+        ("another moment", FOLDED, "%11 = add %2, %10", "%11 = add %1, %10"),
+        ("the root of the root", FOLDED, "%21 = divide %19, %20", "%21 = multiply %19, %20"),
+    ] {
+        assert!(source.contains(from), "{what}");
+        let found = recognised(&source.replace(from, to)).0;
+        // eps is read from the program, wherever it comes from.
+        assert_eq!(found, usize::from(what == "another eps"), "{what}");
+    }
+}
