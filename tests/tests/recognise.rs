@@ -67,6 +67,59 @@ fn every_activation_of_every_exporter() {
     }
 }
 
+/// Counts by the architecture: an attention a layer, a rotation each of its queries and keys, a softmax for each router.
+#[test]
+fn attention_rope_and_softmax_of_every_exporter() {
+    for (name, file, attention, rope, softmax) in [
+        ("llama_torchax_tiny", "model.mlir", 2, 4, 0),
+        ("llama_flax_dp2_tp4_tiny", "model.direct_mixed.mlirbc", 2, 4, 0),
+        ("qwen2_torchax_bf16master_tiny", "model.export.mlir", 2, 4, 0),
+        ("gpt2_dropout_flax_tiny", "model.export.mlir", 2, 0, 0),
+        ("mixtral_torchax_tiny", "model.export.mlir", 2, 4, 2),
+    ] {
+        let module = msc_frontends::read_file(&fixture(name).join(file)).expect("imports").module;
+        let (after, report, _) = recognised(module);
+        let refused = &report.regions[0].refused;
+        for (op, want) in [("attention", attention), ("rope", rope), ("softmax", softmax)] {
+            let found = report.fusions.get(op).map_or(0, |f| f.sites);
+            let grad = report.fusions.get(&format!("{op}_grad")).map_or(0, |f| f.sites);
+            assert_eq!((found, grad), (want, want), "{name}: {op}: {refused:?}");
+        }
+        for r in &report.regions[0].reasons {
+            let d = replay(&after, &report.regions[0], r).expect("replays");
+            assert!(d < 4e-6, "{name}: {} differs by {d} in wide mode", r.rule);
+        }
+    }
+}
+
+/// What a loop carries unchanged is known in its body: the mask is read, not taken as an input.
+#[test]
+fn attention_in_loops() {
+    let s = step("llama_flax_scan_remat_tiny");
+    let mut module = s.module;
+    simplify(&mut module).expect("simplifies");
+    let before = module.clone();
+    let mut templates = template(&mut module).expect("finds templates");
+    let report = recognise(&mut module, &mut templates).expect("recognises");
+    msc_ir::verify::verify(&module).expect("verifies");
+    // Forward once in each loop, the backward's copy recomputed, four trips.
+    let f = |name: &str| report.fusions.get(name).map_or((0, 0), |f| (f.sites, f.executed));
+    assert_eq!((f("attention"), f("attention_grad")), ((2, 8), (1, 4)));
+    assert_eq!((f("rope"), f("rope_grad")), ((4, 16), (2, 8)));
+    for r in report.regions.iter().flat_map(|r| &r.reasons) {
+        if let msc_ir::ops::fused::FusedKind::Attention(form) = &r.fused.kind {
+            assert_eq!(form.operands(), 0, "{form}");
+            assert!(form.to_string().contains("band 0.."), "{form}");
+        }
+    }
+    let entry = |m: &Module| m.entry().expect("an entry").graph;
+    let a = run(&before, entry(&before), &s.inputs, Mode::Wide).expect("runs");
+    let b = run(&module, entry(&module), &s.inputs, Mode::Wide).expect("runs");
+    for (i, (x, y)) in a.iter().zip(&b).enumerate() {
+        assert!(max_relative(y, x) < 1e-6, "output {i}: {:e}", max_relative(y, x));
+    }
+}
+
 #[test]
 fn the_step_computes_what_it_did() {
     let s = step("llama_torchax_tiny");

@@ -22,6 +22,32 @@ pub fn resize_graph(module: &mut Module, source: &Graph, params: &[TensorType]) 
     rebuild(module, source, &atoms, 0, BTreeMap::new(), params, &[])
 }
 
+/// A graph at other sizes of its atoms, as [`Atoms::solve`] found them; atoms that `sizes` does not name keep theirs.
+///
+/// # Errors
+/// As [`resize_graph`].
+pub fn resize_atoms(
+    module: &mut Module,
+    source: &Graph,
+    atoms: &Atoms,
+    sizes: &BTreeMap<AtomId, usize>,
+) -> Result<Graph> {
+    let size = |a: AtomId| sizes.get(&a).copied().unwrap_or_else(|| atoms.size(a));
+    let known: BTreeMap<AtomId, usize> = atoms.all().into_iter().map(|a| (a, size(a))).collect();
+    let params: Vec<TensorType> = source
+        .params()
+        .iter()
+        .map(|&v| {
+            let ty = source.ty(v);
+            ty.with_shape((0..ty.rank()).map(|d| match atoms.dim(v, d).as_slice() {
+                [] => ty.shape[d],
+                list => list.iter().map(|&a| size(a)).product(),
+            }))
+        })
+        .collect();
+    rebuild(module, source, atoms, 0, known, &params, &[])
+}
+
 /// A graph at the sizes of one shard: `starts` names the factors of [`graph_rule`](super::solve::graph_rule)
 /// that are split, all others keep their size. Where it is empty the sizes decide, as in [`resize_graph`].
 ///

@@ -4,6 +4,7 @@
 //! definition, so every rewrite into a fused op can be checked; kernels are built from the definition too, the
 //! kind only says which kernel family and which library op may stand for it.
 
+use super::attention::AttentionForm;
 use super::call::signature;
 use crate::attr::{AttrMap, AttrReader, AttrValue};
 use crate::error::{IrError, Result};
@@ -16,7 +17,7 @@ use crate::tensor::Tensor;
 use crate::types::TensorType;
 use smallvec::{SmallVec, smallvec};
 
-/// A finite f64 that can be compared and hashed, by its bits.
+/// An f64 that can be compared and hashed, by its bits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Scalar(u64);
 
@@ -76,6 +77,37 @@ pub enum FusedKind {
         /// Whether it gates a second operand.
         gated: bool,
     },
+    /// Scaled dot-product attention of `H` query heads over `K` heads of keys and values, `H` a multiple of `K`
+    /// (Vaswani et al., "Attention Is All You Need"; Ainslie et al., "GQA"):
+    /// `q[B,H,S,h], k[B,K,T,h], v[B,K,T,w] (, operands of the form) → o[B,H,S,w], m[B,H,S], l[B,H,S]`
+    /// with scores `s = form(q·kᵀ)`, `m = max s`, `l = Σ exp(s − m)` and `o = (exp(s − m)/l)·v`.
+    Attention(AttentionForm),
+    /// Its gradient: `q, k, v (, operands of the form), dy[B,H,S,w], m, l (, o) → dq, dk, dv`. With `p = exp(s − m)/l`
+    /// and `dp = dy·vᵀ`: `ds = p∘(dp − δ)`, where δ is `Σ dy∘o` over `w` with `output`, otherwise `Σ p∘dp` over keys
+    /// (Dao, "FlashAttention-2").
+    AttentionGrad {
+        /// The attention's form.
+        form: AttentionForm,
+        /// Whether `o` is an operand.
+        output: bool,
+    },
+    /// Rotary position embedding of the first `rotated` elements of the last dimension
+    /// (Su et al., "RoFormer"): `x[…,h], cos[…|1,t], sin[…|1,t] → y[…,h]`, tables of the rank of `x` with `t` either
+    /// `rotated` or half of it. Element `i` is paired with `i + rotated/2`, or `2i` with `2i + 1` where `interleaved`;
+    /// `y = x∘cos + rot(x)∘sin` with `rot(a, b) = (−b, a)` on pairs, and its transpose `y = x∘cos − rot(x∘sin)`, the
+    /// gradient.
+    Rope {
+        /// Neighbours are pairs.
+        interleaved: bool,
+        /// The gradient.
+        transposed: bool,
+        /// Elements that are rotated.
+        rotated: usize,
+    },
+    /// Softmax over the last dimension: `x[…,D] → y[…,D]`, `y = e/Σe` with `e = exp(x − max x)`.
+    Softmax,
+    /// Its gradient: `dy[…,D], y[…,D] → dx[…,D]`, `dx = y∘(dy − Σ dy∘y)`.
+    SoftmaxGrad,
     /// A generated group of elementwise ops and reductions of rows; the definition says all.
     RowGroup,
 }
@@ -88,6 +120,12 @@ impl FusedKind {
             FusedKind::RmsNormGrad { .. } => "rms_norm_grad",
             FusedKind::Activation { function, gated } => function.name(*gated, false),
             FusedKind::ActivationGrad { function, gated } => function.name(*gated, true),
+            FusedKind::Attention(_) => "attention",
+            FusedKind::AttentionGrad { .. } => "attention_grad",
+            FusedKind::Rope { transposed: false, .. } => "rope",
+            FusedKind::Rope { transposed: true, .. } => "rope_grad",
+            FusedKind::Softmax => "softmax",
+            FusedKind::SoftmaxGrad => "softmax_grad",
             FusedKind::RowGroup => "row_group",
         }
     }
@@ -139,12 +177,27 @@ pub struct Fused {
     pub definition: GraphId,
 }
 
+fn form(a: &mut AttrReader) -> Result<AttentionForm> {
+    let text = a.text("scores")?;
+    AttentionForm::parse(&text)
+        .ok_or_else(|| IrError::attr(a.op(), "scores", format!("`{text}` names no steps of an attention")))
+}
+
 impl Fused {
     /// Reads the op if `name` is of this family.
     pub(crate) fn from_attrs(name: &str, a: &mut AttrReader, module: &Module) -> Result<Option<Fused>> {
         let kind = match name {
             "rms_norm" => FusedKind::RmsNorm { eps: Scalar::new(a.float("eps")?) },
             "rms_norm_grad" => FusedKind::RmsNormGrad { residual: a.bool("residual")? },
+            "attention" => FusedKind::Attention(form(a)?),
+            "attention_grad" => FusedKind::AttentionGrad { form: form(a)?, output: a.bool("output")? },
+            "rope" | "rope_grad" => FusedKind::Rope {
+                interleaved: a.bool("interleaved")?,
+                transposed: name == "rope_grad",
+                rotated: a.index("rotated")?,
+            },
+            "softmax" => FusedKind::Softmax,
+            "softmax_grad" => FusedKind::SoftmaxGrad,
             "row_group" => FusedKind::RowGroup,
             name => match Activation::kind(name, a)? {
                 Some(kind) => kind,
@@ -179,7 +232,18 @@ impl Operation for Fused {
                     m.insert("tanh", AttrValue::Bool(*function == Activation::GeluTanh));
                 }
             }
-            FusedKind::RowGroup => {}
+            FusedKind::Attention(form) => {
+                m.insert("scores", AttrValue::Text(form.to_string()));
+            }
+            FusedKind::AttentionGrad { form, output } => {
+                m.insert("scores", AttrValue::Text(form.to_string()));
+                m.insert("output", AttrValue::Bool(*output));
+            }
+            FusedKind::Rope { interleaved, rotated, .. } => {
+                m.insert("interleaved", AttrValue::Bool(*interleaved));
+                m.insert("rotated", AttrValue::Int(*rotated as i64));
+            }
+            FusedKind::Softmax | FusedKind::SoftmaxGrad | FusedKind::RowGroup => {}
         }
         m
     }

@@ -1,6 +1,7 @@
 //! The op families. One family, one file: construction, inference and verification, interpretation,
 //! attributes, factor rule, local form.
 
+pub mod attention;
 pub mod barrier;
 pub mod batch_norm;
 pub mod binary;

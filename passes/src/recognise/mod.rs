@@ -10,6 +10,8 @@ pub mod check;
 pub mod define;
 pub mod engine;
 pub mod extract;
+mod known;
+pub mod probe;
 mod replay;
 mod report;
 pub mod rules;
@@ -31,18 +33,19 @@ use std::collections::BTreeMap;
 /// [`crate::PassError::Broken`] on a bug of the engine or a rule; the module is then as it was.
 pub fn recognise_graph(module: &mut Module, graph: GraphId) -> Result<Report> {
     let mut report = Report::default();
-    graph_region(module, graph, 1, &mut report)?;
+    let params = vec![Source::Outside; module.graph(graph).params().len()];
+    graph_region(module, graph, params, 1, &mut report)?;
     Ok(report)
 }
 
-/// One graph as a region; where each op that stays went.
+/// One graph, whose parameters are from outside, as a region; where each op that stays went.
 fn graph_region(
     module: &mut Module,
     graph: GraphId,
+    params: Vec<Source>,
     executed: u64,
     report: &mut Report,
 ) -> Result<BTreeMap<OpId, OpId>> {
-    let params = vec![Source::Outside; module.graph(graph).params().len()];
     let spec = PartSpec { graph, params };
     let (mut egraph, region) = Region::build(std::mem::take(module), &[spec]);
     let keep = vec![vec![true; region.parts[0].graph.results().len()]];
@@ -69,7 +72,9 @@ fn rewrite(
 ) -> Result<(engine::Run, extract::Extraction)> {
     let (normal, mut named) = (rules::normal_form(), rules::normal_form());
     named.extend(rules::named());
-    let run = run(egraph, region, &[&normal, &named], Limits::default())?;
+    let mut run = run(egraph, region, &[&normal, &named], Limits::default())?;
+    rules::probes(egraph, region, &mut run);
+    run.settle(egraph)?;
     let extraction = extract::extract(egraph, region, &run, keep, keep_params)?;
     Ok((run, extraction))
 }

@@ -60,6 +60,8 @@ struct Slice<'r> {
     region: &'r Region,
     report: &'r RegionReport,
     reason: &'r Reason,
+    /// Inputs that are values of the program: the op's, and those of ops that give it inputs.
+    inputs: Vec<&'r CutValue>,
     /// Inputs that get random values: they depend on something other than the other inputs.
     free: Vec<usize>,
     /// For each value of a free input, which.
@@ -72,13 +74,24 @@ impl<'r> Slice<'r> {
         if let Some(v) = reason.inputs.iter().find(unknown) {
             return Err(broken(format!("{} of {} is no value of the program", v.name, reason.rule)));
         }
+        let mut inputs: Vec<&CutValue> = Vec::new();
+        let mut todo = vec![reason];
+        while let Some(r) = todo.pop() {
+            for v in &r.inputs {
+                match v.given_by {
+                    Some((op, _)) if v.values.is_empty() => todo.extend(given(report, r, op)),
+                    _ if inputs.iter().any(|i| i.values == v.values) => {}
+                    _ => inputs.push(v),
+                }
+            }
+        }
         let values = |skip: usize| -> BTreeSet<At> {
-            let others = reason.inputs.iter().enumerate().filter(|(i, _)| *i != skip);
+            let others = inputs.iter().enumerate().filter(|(i, _)| *i != skip);
             others.flat_map(|(_, v)| v.values.iter().copied()).collect()
         };
         let closed = |i: usize| {
             let cut = values(i);
-            let Some(&first) = reason.inputs[i].values.first() else { return true };
+            let Some(&first) = inputs[i].values.first() else { return true };
             let mut todo = vec![first];
             let mut seen = BTreeSet::new();
             while let Some(at) = todo.pop() {
@@ -87,21 +100,22 @@ impl<'r> Slice<'r> {
                 }
                 let operands = region.operands(at);
                 let part = &region.parts[at.part].graph;
-                if operands.is_empty() && matches!(part.value(at.value).def, ValueDef::Param(_)) {
+                let leaf = operands.is_empty() && matches!(part.value(at.value).def, ValueDef::Param(_));
+                if leaf && region.known(at).is_none() {
                     return false;
                 }
                 todo.extend(operands);
             }
             true
         };
-        let free: Vec<usize> = (0..reason.inputs.len()).filter(|&i| !closed(i)).collect();
+        let free: Vec<usize> = (0..inputs.len()).filter(|&i| !closed(i)).collect();
         let mut cut = BTreeMap::new();
         for &i in &free {
-            for &at in &reason.inputs[i].values {
+            for &at in &inputs[i].values {
                 cut.insert(at, i);
             }
         }
-        Ok(Slice { region, report, reason, free, cut })
+        Ok(Slice { region, report, reason, inputs, free, cut })
     }
 
     /// The program's slice and the named op, as graphs with the same parameters and results.
@@ -125,8 +139,10 @@ impl<'r> Slice<'r> {
         let mut program = Graph::new("slice");
         let mut made = self.params(&mut program);
         let outputs: Vec<At> = self.outputs();
-        let results: Vec<ValueId> =
-            outputs.iter().map(|&at| self.copy(&mut program, &mut made, at)).collect::<Result<_>>()?;
+        let results: Vec<ValueId> = outputs
+            .iter()
+            .map(|&at| self.copy(module, &mut program, &mut made, at))
+            .collect::<Result<_>>()?;
         program.set_results(results);
         let mut named = Graph::new("named");
         let mut made = self.params(&mut named);
@@ -136,6 +152,9 @@ impl<'r> Slice<'r> {
             let at = o.values[0];
             let want = self.region.parts[at.part].graph.ty(at.value).clone();
             let mut v = *given.get(o.result as usize).ok_or_else(|| broken("no such result"))?;
+            for op in &o.layout {
+                v = named.add1(module, op.clone(), &[v], LocId::UNKNOWN)?;
+            }
             if *named.ty(v) != want {
                 v = named.add1(module, Reshape { shape: want.shape }, &[v], LocId::UNKNOWN)?;
             }
@@ -149,7 +168,7 @@ impl<'r> Slice<'r> {
     /// The named op of a reason, on inputs that are values of the program or results of other named ops.
     fn apply(
         &self,
-        module: &Module,
+        module: &mut Module,
         g: &mut Graph,
         made: &mut BTreeMap<At, ValueId>,
         reason: &Reason,
@@ -157,16 +176,18 @@ impl<'r> Slice<'r> {
         let mut operands = Vec::new();
         for input in &reason.inputs {
             let mut v = match (input.values.first(), input.given_by) {
-                (Some(&at), _) => self.copy(g, made, at)?,
+                (Some(&at), _) => self.copy(module, g, made, at)?,
                 (None, Some((op, index))) => {
-                    let all = self.report.reasons.iter().chain(&self.report.unused);
-                    let other = all.into_iter().find(|r| r.op == op && r.fused != reason.fused);
+                    let other = given(self.report, reason, op);
                     let other = other.ok_or_else(|| broken("an input is given by an unknown op"))?;
                     let given = self.apply(module, g, made, other)?;
                     *given.get(index as usize).ok_or_else(|| broken("no such result"))?
                 }
                 (None, None) => return Err(broken(format!("{} is no value of the program", input.name))),
             };
+            for op in &input.layout {
+                v = g.add1(module, op.clone(), &[v], LocId::UNKNOWN)?;
+            }
             if *g.ty(v) != input.ty {
                 v = g.add1(module, Reshape { shape: input.ty.shape.clone() }, &[v], LocId::UNKNOWN)?;
             }
@@ -184,7 +205,7 @@ impl<'r> Slice<'r> {
             .free
             .iter()
             .map(|&i| {
-                let at = self.reason.inputs[i].values[0];
+                let at = self.inputs[i].values[0];
                 (i, g.add_param(self.region.parts[at.part].graph.ty(at.value).clone()))
             })
             .collect();
@@ -192,7 +213,13 @@ impl<'r> Slice<'r> {
     }
 
     /// Copies the ops that a value is computed by, down to the cut.
-    fn copy(&self, g: &mut Graph, made: &mut BTreeMap<At, ValueId>, at: At) -> Result<ValueId> {
+    fn copy(
+        &self,
+        module: &mut Module,
+        g: &mut Graph,
+        made: &mut BTreeMap<At, ValueId>,
+        at: At,
+    ) -> Result<ValueId> {
         let mut todo = vec![at];
         while let Some(&next) = todo.last() {
             if made.contains_key(&next) {
@@ -208,6 +235,12 @@ impl<'r> Slice<'r> {
             let part = &self.region.parts[next.part].graph;
             match part.def(next.value) {
                 None => {
+                    if let Some(band) = self.region.known(next) {
+                        let made_here = band.build(module, g, part.ty(next.value))?;
+                        made.insert(next, made_here);
+                        todo.pop();
+                        continue;
+                    }
                     // A parameter: of its source, or a leaf that is no input.
                     let source = operands.first().and_then(|o| made.get(o)).copied();
                     let source = source.ok_or_else(|| {
@@ -230,6 +263,12 @@ impl<'r> Slice<'r> {
         }
         Ok(made[&at])
     }
+}
+
+/// The reason of the op that gives an input.
+fn given<'r>(report: &'r RegionReport, of: &Reason, op: egg::Id) -> Option<&'r Reason> {
+    let mut all = report.reasons.iter().chain(&report.unused);
+    all.find(|r| r.op == op && r.fused != of.fused)
 }
 
 fn broken(message: impl Into<String>) -> PassError {

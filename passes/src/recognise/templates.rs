@@ -3,6 +3,8 @@
 use super::engine::region::{PartSpec, Region, Source};
 use super::engine::term;
 use super::extract::{Extraction, Keep, Outcome, Param};
+use super::known::{self, Scopes};
+use super::probe::band::Bands;
 use super::report::{RegionReport, Report};
 use super::{graph_region, rewrite};
 use crate::error::{PassError, Result};
@@ -22,10 +24,13 @@ pub fn recognise(module: &mut Module, templates: &mut Templates) -> Result<Repor
     for at in 0..templates.templates.len() {
         template(module, entry, templates, at, &mut report)?;
     }
-    for l in &templates.loops {
-        graph_region(module, l.body, l.trips, &mut report)?;
+    let sources: Vec<_> =
+        templates.loops.iter().map(|l| known::body(module, &templates.loops, l.body)).collect();
+    for (l, params) in templates.loops.iter().zip(sources) {
+        graph_region(module, l.body, params, l.trips, &mut report)?;
     }
-    let moved = graph_region(module, entry, 1, &mut report)?;
+    let outside = vec![Source::Outside; module.graph(entry).params().len()];
+    let moved = graph_region(module, entry, outside, 1, &mut report)?;
     follow(templates, entry, &moved)?;
     Ok(report)
 }
@@ -43,7 +48,10 @@ fn template(
 ) -> Result<()> {
     let t = &templates.templates[at];
     let graph = module.graph(entry);
-    let specs: Vec<PartSpec> = (0..t.segments.len()).map(|i| spec(graph, t, i)).collect();
+    let scopes = Scopes::new(module, &templates.loops);
+    let mut bands = Bands::new(&scopes, module);
+    let specs: Vec<PartSpec> =
+        (0..t.segments.len()).map(|i| spec((entry, graph), t, i, &mut bands)).collect();
     let keep = needed_outside(graph, t);
     let instances = t.instances;
     let (mut egraph, region): (term::Graph, Region) = Region::build(std::mem::take(module), &specs);
@@ -64,17 +72,30 @@ fn template(
     Ok(())
 }
 
-fn spec(entry: &Graph, t: &Template, index: usize) -> PartSpec {
+fn spec(entry: (GraphId, &Graph), t: &Template, index: usize, bands: &mut Bands<'_, Scopes<'_>>) -> PartSpec {
     let s = &t.segments[index];
-    let source = |(at, p): (usize, &ParamSource)| match *p {
+    let mut source = |(at, p): (usize, &ParamSource)| match *p {
         ParamSource::FromSegment { segment, result } if segment < index => {
             Source::Result { part: segment, index: result }
         }
         ParamSource::FromSegment { .. } => Source::Outside,
         // A weight that forward and backward both take is one value.
-        _ => same_param(entry, t, index, at).unwrap_or(Source::Outside),
+        _ => match same_param(entry.1, t, index, at) {
+            Some(same) => same,
+            None => match shared(entry.1, t, index, at) {
+                Some(v) => known::source(bands, (entry.0, v)),
+                None => Source::Outside,
+            },
+        },
     };
-    PartSpec { graph: s.graph, params: s.params.iter().enumerate().map(source).collect() }
+    PartSpec { graph: s.graph, params: s.params.iter().enumerate().map(&mut source).collect() }
+}
+
+/// The value of the entry that a parameter is in every instance, if it is one.
+fn shared(entry: &Graph, t: &Template, segment: usize, param: usize) -> Option<ValueId> {
+    let mut values = t.segments[segment].calls.iter().map(|&c| entry.op(c).operands.get(param).copied());
+    let first = values.next()??;
+    values.all(|v| v == Some(first)).then_some(first)
 }
 
 /// The parameter of an earlier segment that has the same value in every instance, if there is one. It must be a

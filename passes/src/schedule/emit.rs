@@ -125,6 +125,10 @@ impl<'a> Emitter<'a> {
                 .collect::<Result<_>>()?;
             let writes = match &data.op {
                 Op::Call(c) => self.graph(c.graph, &reads)?,
+                // Without a kernel of its own it is the ops that define it.
+                Op::Fused(f) if !self.kernels.contains_key(&f.definition) => {
+                    self.graph(f.definition, &reads)?
+                }
                 Op::Constant(c) => vec![self.constant(c.id)],
                 Op::While(w) if self.needs_instructions(w.body) => self.unroll(g, op, w.body, reads)?,
                 other if other.callees().iter().any(|&c| self.communicates(c)) => {

@@ -4,13 +4,34 @@
 //! one meaning, whoever found it.
 
 pub mod activation;
+pub mod attention;
 pub mod rms_norm;
+pub mod rope;
+pub mod softmax;
 
 use msc_ir::ops::broadcast::BroadcastInDim;
 use msc_ir::ops::constant::ConstantOp;
 use msc_ir::ops::convert::Convert;
+use msc_ir::ops::fused::FusedKind;
 use msc_ir::ops::reduce::Reduce;
-use msc_ir::{DType, Graph, LocId, Module, Monoid, Op, Result, TensorType, ValueId};
+use msc_ir::{DType, Graph, IrError, LocId, Module, Monoid, Op, Result, TensorType, ValueId};
+
+/// The definition of a named op that a probe finds.
+///
+/// # Errors
+/// If the operands' types do not fit.
+pub fn build(module: &mut Module, kind: &FusedKind, types: &[TensorType]) -> Result<Graph> {
+    match kind {
+        FusedKind::Attention(form) => attention::forward(module, types, form),
+        FusedKind::AttentionGrad { form, output } => attention::backward(module, types, form, *output),
+        &FusedKind::Rope { interleaved, transposed, rotated } => {
+            rope::rope(module, types, rope::Rotation { interleaved, transposed, rotated })
+        }
+        FusedKind::Softmax => softmax::forward(module, types),
+        FusedKind::SoftmaxGrad => softmax::backward(module, types),
+        kind => Err(IrError::unsupported(kind.name(), "no probe defines it")),
+    }
+}
 
 /// A graph under construction, without source locations.
 pub(crate) struct Definition<'m> {

@@ -1,8 +1,10 @@
 //! Regions: the graphs that one e-graph is built from, and the program's own order on their values.
 
 use super::term::{Graph, Node, Terms};
+use crate::recognise::probe::band::Band;
 use egg::Id;
 use msc_ir::ops::binary::BinaryKind;
+use msc_ir::ops::constant::ConstantOp;
 use msc_ir::{GraphId, Module, Op, OpId, ValueDef, ValueId};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -12,6 +14,8 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 pub enum Source {
     /// From outside: a leaf.
     Outside,
+    /// From outside, and known to be this mask: a leaf too.
+    Known(Band),
     /// It is the same value as this parameter of an earlier part.
     Param {
         /// Index of the part.
@@ -93,6 +97,15 @@ impl Region {
                     let leaf = graph.analysis.add_leaf(source.ty(p).clone());
                     graph.add(leaf)
                 }));
+                // A constant from outside is a constant.
+                if let (Some(Source::Known(b)), Some(class)) = (spec.params.get(i), classes[p.0 as usize])
+                    && let Some(v) = b.value()
+                {
+                    let id = graph.analysis.module.constants.intern_splat(source.ty(p).clone(), v);
+                    let op = graph.analysis.intern(ConstantOp { id }.into());
+                    let constant = graph.add(Node::Op { op, args: SmallVec::new() });
+                    graph.union(class, constant);
+                }
             }
             for (at, (id, data)) in source.ops().enumerate() {
                 positions[id.0 as usize] = at as u32 + 1;
@@ -147,6 +160,18 @@ impl Region {
             ValueDef::Result(op, _) => p.positions[op.0 as usize],
         };
         At { part, position, value }
+    }
+
+    /// What a parameter from outside is known to be.
+    pub fn known(&self, at: At) -> Option<Band> {
+        let part = &self.parts[at.part];
+        match (part.graph.value(at.value).def, &part.spec.params) {
+            (ValueDef::Param(i), params) => match params.get(i as usize) {
+                Some(&Source::Known(b)) => Some(b),
+                _ => None,
+            },
+            _ => None,
+        }
     }
 
     /// The op that defines a value.

@@ -67,6 +67,9 @@ pub struct CutValue {
     /// The values of the program that it is, in program order, or that hold the same elements in the same order
     /// under another shape; empty if it is a sum that the rule made.
     pub values: Vec<At>,
+    /// Layout ops, first to last, between the first of `values` and the op: from the value to an input, from the
+    /// result to an output's value. Without any, a difference in shape is a reshape.
+    pub layout: Vec<msc_ir::Op>,
     /// The result of another named op that it is, where no value of the program is: the op's class, the result.
     pub given_by: Option<(Id, u32)>,
     /// Where the first of `values` comes from, for messages.
@@ -143,18 +146,29 @@ pub fn run(graph: &mut Graph, region: &Region, phases: &[&[Rule]], limits: Limit
             }
         }
     }
-    // Classes may have been united since their reasons were recorded.
-    for r in &mut out.reasons {
-        r.op = graph.find(r.op);
-        for (tuple, _) in r.inputs.iter_mut().filter_map(|v| v.given_by.as_mut()) {
-            *tuple = graph.find(*tuple);
+    out.settle(graph)?;
+    Ok(out)
+}
+
+impl Run {
+    /// Brings the record up to date with the e-graph.
+    ///
+    /// # Errors
+    /// [`PassError::Broken`] if a rule built or united terms of different types.
+    pub fn settle(&mut self, graph: &Graph) -> Result<()> {
+        // Classes may have been united since their reasons were recorded.
+        for r in &mut self.reasons {
+            r.op = graph.find(r.op);
+            for (tuple, _) in r.inputs.iter_mut().filter_map(|v| v.given_by.as_mut()) {
+                *tuple = graph.find(*tuple);
+            }
         }
-    }
-    out.nodes = graph.total_number_of_nodes();
-    out.classes = graph.number_of_classes();
-    match graph.analysis.faults.first() {
-        None => Ok(out),
-        Some(f) => Err(PassError::Broken { pass: "recognise", message: f.clone() }),
+        self.nodes = graph.total_number_of_nodes();
+        self.classes = graph.number_of_classes();
+        match graph.analysis.faults.first() {
+            None => Ok(()),
+            Some(f) => Err(PassError::Broken { pass: "recognise", message: f.clone() }),
+        }
     }
 }
 
@@ -230,7 +244,7 @@ fn apply(
 
 /// Refuses an op one of whose outputs is needed, in the program, to compute one of its inputs. That is all that
 /// is asked: values between inputs and outputs that others use are computed by the program as before.
-fn acyclic(graph: &Graph, region: &Region, op: &MultiOutput) -> std::result::Result<(), WhyNot> {
+pub(crate) fn acyclic(graph: &Graph, region: &Region, op: &MultiOutput) -> std::result::Result<(), WhyNot> {
     let reach = Reach::new(graph, region);
     // What one segment gives, an op on values of a later segment cannot.
     let inputs = op.inputs.iter().filter_map(|&(n, c)| Some((reach.first(c)?.part, n)));
@@ -274,7 +288,7 @@ fn reason(graph: &Graph, region: &Region, rule: &Rule, op: &MultiOutput) -> Opti
                     _ => None,
                 });
                 let given_by = given_by.filter(|_| values.is_empty());
-                Some(CutValue { name, ty, result, values, given_by, source })
+                Some(CutValue { name, ty, result, values, layout: Vec::new(), given_by, source })
             })
             .collect()
     };
@@ -321,7 +335,7 @@ fn reshaped(graph: &Graph, values: &BTreeMap<Id, Vec<At>>, class: Id) -> Vec<At>
 }
 
 /// A seed that depends on the rule and the cut's types alone (FNV-1a).
-fn seed(rule: &str, inputs: &[CutValue]) -> u64 {
+pub(crate) fn seed(rule: &str, inputs: &[CutValue]) -> u64 {
     let text = inputs.iter().fold(rule.to_string(), |s, v| format!("{s};{}:{}", v.name, v.ty));
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
 }

@@ -1,10 +1,16 @@
 //! The rules of recognition, one family a file. `docs/add-a-rule.md` says how to add one.
 
 pub mod activation;
+pub mod attention;
 pub mod layout;
 pub mod normal_form;
 pub mod rms_norm;
+pub mod rope;
+pub mod softmax;
 
+use super::engine::region::Region;
+use super::engine::run::Run;
+use super::engine::term::Graph;
 use super::engine::{Applied, Builder, Match, Rule, WhyNot};
 use egg::Id;
 
@@ -20,6 +26,13 @@ pub fn named() -> Vec<Rule> {
     let mut all = rms_norm::rules();
     all.extend(activation::rules());
     all
+}
+
+/// Looks for the operations that are found by their shape and decided by numbers.
+pub(crate) fn probes(graph: &mut Graph, region: &Region, run: &mut Run) {
+    let taken = attention::probe(graph, region, run);
+    softmax::probe(graph, region, &taken, run);
+    rope::probe(graph, region, run);
 }
 
 /// The root is `new`.

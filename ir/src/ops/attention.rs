@@ -1,0 +1,171 @@
+//! What happens between `q·kᵀ` and the softmax of an attention: the parameters of the fused kinds
+//! [`FusedKind::Attention`](super::fused::FusedKind::Attention) and its gradient.
+
+use super::fused::Scalar;
+use crate::dtype::DType;
+use std::fmt;
+
+/// A step from the products `q·kᵀ` to the scores, each `[B,H,S,T]`. `i` counts queries, `j` keys.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum ScoreStep {
+    /// Multiplies by a number.
+    Scale(Scalar),
+    /// Rounds to, or widens to, an element type.
+    Convert(DType),
+    /// The hyperbolic tangent: between two scales, a soft cap.
+    Tanh,
+    /// Where not `lo ≤ i − j ≤ hi` (a missing bound does not bind): the score becomes `fill`, or `fill` is added
+    /// to it. A causal mask is `lo = 0`.
+    Band {
+        /// Least `i − j` that is kept.
+        lo: Option<i64>,
+        /// Greatest `i − j` that is kept.
+        hi: Option<i64>,
+        /// What the score becomes, or what is added to it.
+        fill: Scalar,
+        /// Whether `fill` is added.
+        add: bool,
+    },
+    /// Takes an operand `i1[B|1,H|1,S|1,T|1]`: where it is false the score becomes `fill`.
+    Mask {
+        /// What the score becomes.
+        fill: Scalar,
+    },
+    /// Takes an operand `[B|1,H|1,S|1,T|1]` that is added.
+    Bias,
+    /// Takes an operand `[B|1,H|1,S|1,T|1]` that is multiplied: a scale that is an input.
+    Factor,
+}
+
+impl ScoreStep {
+    /// Whether the step takes an operand.
+    pub fn takes_operand(self) -> bool {
+        matches!(self, ScoreStep::Mask { .. } | ScoreStep::Bias | ScoreStep::Factor)
+    }
+}
+
+/// An attention's form.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+pub struct AttentionForm {
+    /// Steps from products to scores, in order.
+    pub steps: Vec<ScoreStep>,
+    /// Keys and values are repeated for each query head of their group before the products, so that their
+    /// gradients are rounded per query head and then summed. Says something about narrow floats only.
+    pub repeated: bool,
+    /// The weights are multiplied by a further operand `[B|1,H|1,S|1,T|1]` before they meet the values: dropout.
+    pub weighted: bool,
+}
+
+impl AttentionForm {
+    /// Operands beside q, k and v.
+    pub fn operands(&self) -> usize {
+        self.steps.iter().filter(|s| s.takes_operand()).count() + usize::from(self.weighted)
+    }
+
+    /// The form in words, for the text form: `scale 0.25; band 0 .. select -1e9; repeated`.
+    pub fn parse(text: &str) -> Option<AttentionForm> {
+        let mut form = AttentionForm::default();
+        let number = |w: &str| w.parse::<f64>().ok().filter(|x| !x.is_nan()).map(Scalar::new);
+        for part in text.split(';').map(str::trim).filter(|p| !p.is_empty()) {
+            let words: Vec<&str> = part.split_whitespace().collect();
+            form.steps.push(match words.as_slice() {
+                ["repeated"] if !form.repeated => {
+                    form.repeated = true;
+                    continue;
+                }
+                ["weighted"] if !form.weighted => {
+                    form.weighted = true;
+                    continue;
+                }
+                ["scale", x] => ScoreStep::Scale(number(x)?),
+                ["convert", t] => ScoreStep::Convert(DType::from_name(t)?),
+                ["tanh"] => ScoreStep::Tanh,
+                ["bias"] => ScoreStep::Bias,
+                ["factor"] => ScoreStep::Factor,
+                ["mask", x] => ScoreStep::Mask { fill: number(x)? },
+                ["band", range, how, x] => {
+                    let bound = |w: &str| match w {
+                        "" => Some(None),
+                        w => w.parse().ok().map(Some),
+                    };
+                    let (lo, hi) = range.split_once("..")?;
+                    let add = match *how {
+                        "add" => true,
+                        "select" => false,
+                        _ => return None,
+                    };
+                    ScoreStep::Band { lo: bound(lo)?, hi: bound(hi)?, fill: number(x)?, add }
+                }
+                _ => return None,
+            });
+        }
+        Some(form)
+    }
+}
+
+impl fmt::Display for AttentionForm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bound = |b: Option<i64>| b.map(|b| b.to_string()).unwrap_or_default();
+        for (i, s) in self.steps.iter().enumerate() {
+            f.write_str(if i > 0 { "; " } else { "" })?;
+            match *s {
+                ScoreStep::Scale(x) => write!(f, "scale {:?}", x.get())?,
+                ScoreStep::Convert(t) => write!(f, "convert {}", t.name())?,
+                ScoreStep::Tanh => f.write_str("tanh")?,
+                ScoreStep::Bias => f.write_str("bias")?,
+                ScoreStep::Factor => f.write_str("factor")?,
+                ScoreStep::Mask { fill } => write!(f, "mask {:?}", fill.get())?,
+                ScoreStep::Band { lo, hi, fill, add } => {
+                    let how = if add { "add" } else { "select" };
+                    write!(f, "band {}..{} {how} {:?}", bound(lo), bound(hi), fill.get())?;
+                }
+            }
+        }
+        let mut first = self.steps.is_empty();
+        for (flag, word) in [(self.repeated, "repeated"), (self.weighted, "weighted")] {
+            if flag {
+                f.write_str(if first { "" } else { "; " })?;
+                f.write_str(word)?;
+                first = false;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forms_survive_their_text() {
+        let steps = vec![
+            ScoreStep::Scale(Scalar::new(0.088_388_346)),
+            ScoreStep::Convert(DType::F32),
+            ScoreStep::Tanh,
+            ScoreStep::Band { lo: Some(0), hi: None, fill: Scalar::new(f64::NEG_INFINITY), add: false },
+            ScoreStep::Band {
+                lo: Some(-3),
+                hi: Some(8),
+                fill: Scalar::new(-3.4028234663852886e38),
+                add: true,
+            },
+            ScoreStep::Mask { fill: Scalar::new(-1e9) },
+            ScoreStep::Bias,
+            ScoreStep::Factor,
+        ];
+        for form in [
+            AttentionForm { steps, repeated: true, weighted: true },
+            AttentionForm::default(),
+            AttentionForm { steps: vec![], repeated: true, weighted: false },
+            AttentionForm { steps: vec![], repeated: false, weighted: true },
+        ] {
+            assert_eq!(AttentionForm::parse(&form.to_string()), Some(form));
+        }
+        for wrong in
+            ["scale", "scale x", "band 0 select 1", "repeated; repeated", "mask nan", "band 1..2 3 4"]
+        {
+            assert_eq!(AttentionForm::parse(wrong), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Trials: whether a named op computes what a part of the program computes, by numbers.
+//!
+//! Both are run in the interpreter on random inputs, at two sets of sizes and with two seeds each. In wide mode
+//! they must agree as far as rounded literals let them; where narrow floats occur, they must also agree bit for
+//! bit nearly everywhere in the working types, which they do only if every rounding is where the program has it.
+
+use super::program::Slice;
+use crate::recognise::check::random::Random;
+use crate::recognise::check::{difference, tolerance};
+use msc_ir::factor::resize::resize_atoms;
+use msc_ir::factor::solve::{AtomId, Atoms};
+use msc_ir::interp::{self, Mode};
+use msc_ir::{DType, Graph, Module, Tensor, TensorType};
+use std::collections::BTreeMap;
+
+/// Elements of the largest value beyond which sizes as they stand are not tried.
+const LARGE: usize = 1 << 14;
+
+/// Sizes that atoms are cut to, in turn, so that no two dimensions are mixed up unnoticed.
+const SMALL: [[usize; 4]; 2] = [[8, 7, 6, 9], [3, 4, 5, 2]];
+
+/// Share of elements that must agree bit for bit where roundings count. A sum in another order may move one
+/// element across the border between two narrow numbers; a rounding elsewhere moves half of them.
+const SAME_ROUNDING: f64 = 0.9;
+
+/// Rounding that adds up in f32 over a row, relative to the largest element; f16 rounds at 5e-4.
+const WIDE_ROUNDING: f64 = 3e-5;
+
+/// Sizes of atoms.
+pub type Sizes<'s> = &'s dyn Fn(AtomId) -> usize;
+
+/// Builds a named op's side of a trial, for given sizes and parameter types.
+pub type Build<'b> = &'b mut dyn FnMut(&mut Module, Sizes<'_>, &[TensorType]) -> Result<Graph, String>;
+
+/// A trial of a slice against a named op.
+pub struct Trial<'t> {
+    /// The program's side. Its parameters are the cut.
+    pub slice: &'t Slice,
+    /// Its atoms.
+    pub atoms: &'t Atoms,
+    /// Least size of every atom that is cut: masks must show their edges.
+    pub floor: usize,
+    /// Seed of the inputs.
+    pub seed: u64,
+}
+
+impl Trial<'_> {
+    /// For each result of the slice whether the graph that `named` builds, for given sizes and parameter types,
+    /// has the same result everywhere it was tried. `named` gives one result per result of the slice.
+    ///
+    /// # Errors
+    /// In words, if nothing could be tried.
+    pub fn run(&self, scratch: &mut Module, named: Build<'_>) -> Result<Vec<bool>, String> {
+        let graph = &self.slice.graph;
+        let mut holds = vec![true; graph.results().len()];
+        let mut tried = 0;
+        let largest = graph.ops().flat_map(|(_, d)| &d.results).map(|&v| graph.ty(v).elements()).max();
+        let mut why = String::from("its sizes are too large");
+        // The smallest first: what is wrong mostly shows there. The program's own sizes where they are small.
+        for level in [2, 0, 1] {
+            let sizes = match level {
+                0 if largest.is_some_and(|n| n <= LARGE) => BTreeMap::new(),
+                0 => continue,
+                i => self.small(&SMALL[i - 1]),
+            };
+            let size = |a: AtomId| sizes.get(&a).copied().unwrap_or_else(|| self.atoms.size(a));
+            let before = match resize_atoms(scratch, graph, self.atoms, &sizes) {
+                Ok(g) => g,
+                Err(e) => {
+                    why = e.to_string();
+                    continue;
+                }
+            };
+            let types = before.param_types();
+            let after = named(scratch, &size, &types)?;
+            self.compare(scratch, before, after, level as u64, &mut holds)?;
+            tried += 1;
+            if tried == 2 || !holds.contains(&true) {
+                break;
+            }
+        }
+        if tried == 0 { Err(format!("it could not be tried: {why}")) } else { Ok(holds) }
+    }
+
+    fn small(&self, sizes: &[usize; 4]) -> BTreeMap<AtomId, usize> {
+        let mut out = BTreeMap::new();
+        for a in self.atoms.all() {
+            let n = self.atoms.size(a);
+            if !self.atoms.is_whole(a) && n > 1 {
+                let m = sizes[out.len() % sizes.len()].max(self.floor);
+                out.insert(a, n.min(m));
+            }
+        }
+        out
+    }
+
+    fn compare(
+        &self,
+        scratch: &mut Module,
+        before: Graph,
+        after: Graph,
+        level: u64,
+        holds: &mut [bool],
+    ) -> Result<(), String> {
+        let types = before.param_types();
+        let narrow = |t: &TensorType| matches!(t.dtype, DType::BF16 | DType::F16);
+        let rounds = types.iter().chain(&before.result_types()).any(narrow);
+        let (before, after) = (scratch.add_graph(before), scratch.add_graph(after));
+        for (seed, amplitude) in [(1, 0.5), (2, 1.0)] {
+            let mut rng = Random::new(self.seed ^ (level << 8) ^ seed);
+            let inputs: Vec<Tensor> = types.iter().map(|t| random(t, amplitude, &mut rng)).collect();
+            let both = |mode| -> Result<_, String> {
+                let run = |g| interp::run(scratch, g, &inputs, mode).map_err(|e| e.to_string());
+                Ok((run(before)?, run(after)?))
+            };
+            let (a, b) = both(Mode::Wide)?;
+            for (i, (x, y)) in a.iter().zip(&b).enumerate() {
+                // Literals are held in f32.
+                holds[i] &= relative(x, y) <= tolerance(DType::F32, Mode::Wide);
+            }
+            if rounds {
+                let (a, b) = both(Mode::Spec)?;
+                for (i, (x, y)) in a.iter().zip(&b).enumerate() {
+                    holds[i] &= alike(x, y) >= SAME_ROUNDING;
+                }
+            }
+            if !holds.contains(&true) {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A random tensor: floats in `[−2a, 2a)`, booleans.
+fn random(ty: &TensorType, amplitude: f64, rng: &mut Random) -> Tensor {
+    let float = ty.dtype.is_float();
+    let one = |rng: &mut Random| if float { rng.small() * amplitude } else { f64::from(rng.chance(70)) };
+    let data: Vec<f64> = (0..ty.elements()).map(|_| one(rng)).collect();
+    Tensor::from_f64s(ty, &data)
+}
+
+/// The largest difference, relative to the largest element: results that are small all over must agree as well.
+fn relative(a: &Tensor, b: &Tensor) -> f64 {
+    let scale = a.data.to_f64s().into_iter().filter(|x| x.is_finite()).fold(0.0f64, |m, x| m.max(x.abs()));
+    difference(a, b) / scale.clamp(1e-6, 1.0)
+}
+
+/// The share of elements that are the same: bit for bit in narrow types, in wide ones up to their own rounding, which
+/// is far below that of a narrow value on the way.
+fn alike(a: &Tensor, b: &Tensor) -> f64 {
+    let narrow = matches!(a.dtype(), DType::BF16 | DType::F16);
+    let (a, b) = (a.data.to_f64s(), b.data.to_f64s());
+    let largest = a.iter().filter(|x| x.is_finite()).fold(0.0f64, |m, x| m.max(x.abs()));
+    let near = if narrow { 0.0 } else { WIDE_ROUNDING * largest };
+    let same = |(x, y): &(&f64, &f64)| x == y || (*x - *y).abs() <= near || x.is_nan() && y.is_nan();
+    let n = a.iter().zip(&b).filter(same).count();
+    if a.is_empty() { 1.0 } else { n as f64 / a.len() as f64 }
+}

@@ -1,0 +1,133 @@
+//! Uniting what was found with the program's values, with reasons.
+
+use super::found::{Found, Output};
+use super::program::{Index, Program};
+use crate::recognise::define;
+use crate::recognise::engine::build::Builder;
+use crate::recognise::engine::region::Region;
+use crate::recognise::engine::rule::{MultiOutput, Tag, WhyNot};
+use crate::recognise::engine::run::{CutValue, Reason, Run, acyclic, seed};
+use crate::recognise::engine::term::{Graph, Node};
+use egg::Id;
+use msc_ir::Op;
+
+fn class(graph: &Graph, region: &Region, p: &Program<'_>, i: Index) -> Result<Id, WhyNot> {
+    let at = p.values[i].at;
+    let class = region.class(graph, at.part, at.value);
+    class.ok_or_else(|| WhyNot::Precondition("a value has no class".into()))
+}
+
+/// Adds a named op and unites its results with the values that they are. `forward` is the op whose results are
+/// operands of a gradient. Returns the op's class.
+///
+/// # Errors
+/// If the program's order forbids it, or operands do not fit.
+pub(crate) fn unite(
+    graph: &mut Graph,
+    region: &Region,
+    p: &Program<'_>,
+    found: &Found,
+    forward: Option<Id>,
+    run: &mut Run,
+) -> Result<Id, WhyNot> {
+    let mut inputs: Vec<(&'static str, Id)> = Vec::new();
+    for o in &found.operands {
+        let mut c = class(graph, region, p, o.value)?;
+        for op in &o.ops {
+            c = Builder::new(graph).add(op.clone(), &[c])?;
+        }
+        inputs.push((o.name, c));
+    }
+    for &(name, index) in &found.given {
+        let tuple = forward.ok_or_else(|| WhyNot::Precondition("there is no forward op".into()))?;
+        inputs.push((name, Builder::new(graph).project(tuple, index)));
+    }
+    let args: Vec<Id> = inputs.iter().map(|i| i.1).collect();
+    let tuple = Builder::new(graph)
+        .fused(found.kind.clone(), &args, |module, types| define::build(module, &found.kind, types))?;
+    let mut unions = Vec::new();
+    let mut outputs = Vec::new();
+    for o in &found.outputs {
+        let mut c = Builder::new(graph).project(tuple, o.result);
+        for op in &o.ops {
+            c = Builder::new(graph).add(op.clone(), &[c])?;
+        }
+        let value = class(graph, region, p, o.value)?;
+        unions.push((value, c));
+        outputs.push((o.name, o.result, value));
+    }
+    let op = MultiOutput { tuple, inputs, outputs };
+    graph.rebuild();
+    acyclic(graph, region, &op)?;
+    if let Some(reason) = reason(graph, region, p, found, &op) {
+        run.reasons.push(reason);
+    }
+    for (a, b) in unions {
+        graph.union(a, b);
+    }
+    graph.rebuild();
+    *run.applied.entry(found.rule).or_insert(0) += 1;
+    Ok(tuple)
+}
+
+fn reason(
+    graph: &Graph,
+    region: &Region,
+    p: &Program<'_>,
+    found: &Found,
+    op: &MultiOutput,
+) -> Option<Reason> {
+    let fused = graph[op.tuple].nodes.iter().find_map(|n| match n {
+        Node::Op { op, .. } => match graph.analysis.op(*op) {
+            Op::Fused(f) => Some(f.clone()),
+            _ => None,
+        },
+        _ => None,
+    })?;
+    let values = region.values_by_class(graph);
+    let of = |name, value: Index, result, layout: &[Op], ty| -> Option<CutValue> {
+        let at = p.values[value].at;
+        let class = region.class(graph, at.part, at.value)?;
+        Some(CutValue {
+            name,
+            ty,
+            result,
+            values: values.get(&class).cloned().unwrap_or_default(),
+            layout: layout.to_vec(),
+            given_by: None,
+            source: graph.analysis.module.locations.describe(p.values[value].loc),
+        })
+    };
+    let ty = |c: Id| graph[c].data.types.first().cloned();
+    let mut inputs = Vec::new();
+    for (o, &(_, c)) in found.operands.iter().zip(&op.inputs) {
+        inputs.push(of(o.name, o.cut.0, 0, &o.cut.1, ty(c)?)?);
+    }
+    for &(name, c) in &op.inputs[found.operands.len()..] {
+        let given_by = graph[c].nodes.iter().find_map(|n| match n {
+            Node::Project { index, tuple } => Some((graph.find(tuple[0]), *index)),
+            _ => None,
+        });
+        inputs.push(CutValue {
+            name,
+            ty: ty(c)?,
+            result: 0,
+            values: Vec::new(),
+            layout: Vec::new(),
+            given_by,
+            source: "a result of the forward op".into(),
+        });
+    }
+    let output = |o: &Output| of(o.name, o.value, o.result, &o.ops, p.values[o.value].ty.clone());
+    let outputs: Vec<CutValue> = found.outputs.iter().filter_map(output).collect();
+    let name = seed(found.rule, &inputs);
+    Some(Reason {
+        rule: found.rule,
+        tag: Tag::Real,
+        op: graph.find(op.tuple),
+        fused,
+        inputs,
+        outputs,
+        seeds: [name, name.rotate_left(17) ^ 0x9e37_79b9_7f4a_7c15],
+    })
+}

@@ -1,0 +1,249 @@
+//! Rotary position embedding, forward and gradient, as a probe: a sum of a value times one table and of its turned
+//! pairs times another, however pairs are cut out and put together.
+
+use crate::recognise::engine::region::Region;
+use crate::recognise::engine::run::Run;
+use crate::recognise::engine::term::Graph;
+use crate::recognise::probe::found::{
+    Bound, Found, Output, Solved, add_fused, operand, operands, results, solve,
+};
+use crate::recognise::probe::layout::arrange;
+use crate::recognise::probe::program::{Index, Program};
+use crate::recognise::probe::trial::Trial;
+use crate::recognise::probe::unite::unite;
+use msc_ir::factor::solve::{AtomId, AtomList};
+use msc_ir::ops::binary::BinaryKind;
+use msc_ir::ops::fused::FusedKind;
+use msc_ir::ops::unary::UnaryKind;
+use msc_ir::{Module, Op};
+use std::collections::BTreeSet;
+
+/// Ops of one rotation; exporters have up to twenty.
+const MAX_OPS: usize = 40;
+
+/// Layout ops between a table and where it is used.
+const MAX_CHAIN: usize = 8;
+
+/// Looks for rotations in a region and unites what is found.
+pub fn probe(graph: &mut Graph, region: &Region, run: &mut Run) {
+    let mut all = Vec::new();
+    let mut refused = Vec::new();
+    let program = Program::new(graph, region);
+    for y in 0..program.values.len() {
+        let Some(place) = place(&program, y) else { continue };
+        match attempt(&program, &graph.analysis.module, &place) {
+            Ok(found) => all.push(found),
+            Err(why) => refused.push(why),
+        }
+    }
+    for found in all {
+        if let Err(why) = unite(graph, region, &program, &found, None, run) {
+            refused.push(why.to_string());
+        }
+    }
+    for why in refused {
+        *run.refused.entry("rope").or_default().entry(why).or_insert(0) += 1;
+    }
+}
+
+/// A value with what it is computed from.
+struct Place {
+    y: Index,
+    x: Index,
+    tables: [Index; 2],
+}
+
+/// What a value is linear in, if it may be a rotation: a value of its own shape, and two tables that are spread.
+fn place(p: &Program<'_>, y: Index) -> Option<Place> {
+    let top = &p.values[y];
+    let kind = match p.op(y)? {
+        Op::Binary(b) => matches!(b.kind, BinaryKind::Add | BinaryKind::Subtract),
+        Op::Concatenate(_) | Op::Reshape(_) => true,
+        _ => false,
+    };
+    if !kind || !top.ty.dtype.is_float() || top.ty.rank() < 2 {
+        return None;
+    }
+    let mut leaves = BTreeSet::new();
+    let mut seen = BTreeSet::from([y]);
+    let mut todo = vec![y];
+    let mut cuts = false;
+    let mut multiplies = 0;
+    while let Some(i) = todo.pop() {
+        if seen.len() > MAX_OPS {
+            return None;
+        }
+        let v = &p.values[i];
+        let inner = match p.op(i) {
+            _ if p.splat(i).is_some() => continue,
+            Some(Op::Binary(b)) => {
+                multiplies += usize::from(
+                    b.kind == BinaryKind::Multiply && v.operands.iter().all(|&o| p.splat(o).is_none()),
+                );
+                matches!(b.kind, BinaryKind::Add | BinaryKind::Subtract | BinaryKind::Multiply)
+            }
+            Some(Op::Unary(u)) => u.kind == UnaryKind::Negate,
+            Some(Op::Slice(_)) => {
+                cuts = true;
+                v.operands.len() == 1
+            }
+            Some(Op::Concatenate(_) | Op::Pad(_)) => true,
+            // Pairs of neighbours are a dimension of their own for a while.
+            Some(Op::Reshape(_)) => splits_last(p, i),
+            _ => false,
+        };
+        // The value itself is cut up and used whole.
+        if inner && i != y && is_source(p, i, top.ty.elements()) {
+            leaves.insert(i);
+        } else if inner {
+            todo.extend(v.operands.iter().copied().filter(|&o| seen.insert(o)));
+        } else if i == y {
+            return None;
+        } else {
+            leaves.insert(i);
+        }
+    }
+    let spread = |i: Index| source(p, i) != i;
+    let (tables, values): (Vec<Index>, Vec<Index>) = leaves.into_iter().partition(|&i| spread(i));
+    let mut tables: Vec<Index> = tables.into_iter().map(|i| source(p, i)).collect();
+    tables.sort_unstable();
+    tables.dedup();
+    match (values.as_slice(), tables.as_slice()) {
+        (&[x], &[a, b]) if cuts && multiplies >= 2 && p.values[x].ty == top.ty => {
+            Some(Place { y, x, tables: [a, b] })
+        }
+        _ => None,
+    }
+}
+
+/// Whether a reshape splits the last dimension in pairs, or joins them.
+fn splits_last(p: &Program<'_>, i: Index) -> bool {
+    let (a, b) = (p.values[p.values[i].operands[0]].ty, p.values[i].ty);
+    let (short, long) = if a.rank() < b.rank() { (a, b) } else { (b, a) };
+    let n = short.rank();
+    n > 0 && long.rank() == n + 1 && short.shape[..n - 1] == long.shape[..n - 1]
+}
+
+/// Whether a value inside a sum is where the rotation starts: it is used whole and in parts.
+fn is_source(p: &Program<'_>, i: Index, elements: usize) -> bool {
+    let v = &p.values[i];
+    let is = |f: &dyn Fn(&Op) -> bool| v.users.iter().any(|&u| p.op(u).is_some_and(f));
+    v.ty.elements() == elements
+        && is(&|op| matches!(op, Op::Slice(_)))
+        && is(&|op| matches!(op, Op::Binary(b) if b.kind == BinaryKind::Multiply))
+}
+
+/// Where a spread table is made.
+fn source(p: &Program<'_>, from: Index) -> Index {
+    let mut at = from;
+    for _ in 0..MAX_CHAIN {
+        let v = &p.values[at];
+        let whole = matches!(p.op(at), Some(Op::Broadcast(_))) || at != from && v.is_layout();
+        if !whole || p.splat(v.operands[0]).is_some() {
+            break;
+        }
+        at = v.operands[0];
+    }
+    at
+}
+
+fn attempt(p: &Program<'_>, module: &Module, place: &Place) -> Result<Found, String> {
+    let mut scratch = Module::new("trial");
+    let params = [place.x, place.tables[0], place.tables[1]];
+    let solved = solve(p, module, &mut scratch, &params, &[place.y])?;
+    let ty = p.values[place.x].ty;
+    let last = ty.rank() - 1;
+    let dims = solved.dims(place.x).ok_or("the rotated value is not part of the computation")?;
+    let table = |i: Index| -> Result<(Vec<AtomList>, Bound, usize), String> {
+        let atoms = solved.all(i).ok_or("a table is not part of the computation")?;
+        let t = p.values[i].ty;
+        let width = *t.shape.last().ok_or("a table is one number")?;
+        let own = solved.dims(i).and_then(|mut d| d.pop()).ok_or("a table is one number")?;
+        let mut want = Vec::new();
+        for d in &dims[..last] {
+            want.push(match d.iter().filter(|a| atoms.contains(a)).count() {
+                0 => AtomList::new(),
+                n if n == d.len() => d.clone(),
+                _ => return Err("a table has part of a dimension".into()),
+            });
+        }
+        want.push(own);
+        let bound = Bound { name: "table", param: i, aliases: vec![i], dims: want.clone() };
+        Ok((want, bound, width))
+    };
+    let (first, second) = (table(place.tables[0])?, table(place.tables[1])?);
+    if first.2 != second.2 {
+        return Err("the tables have different widths".into());
+    }
+    let x = Bound { name: "x", param: place.x, aliases: vec![place.x], dims: dims.clone() };
+    let mut widths = vec![first.2];
+    if 2 * first.2 <= ty.shape[last] {
+        widths.push(2 * first.2);
+    }
+    let mut last_error = String::from("it computes something else than the program");
+    for rotated in widths {
+        for interleaved in [false, true] {
+            for transposed in [false, true] {
+                for (cos, sin) in [(&first, &second), (&second, &first)] {
+                    let kind = FusedKind::Rope { interleaved, transposed, rotated };
+                    let bounds = [
+                        x.clone(),
+                        Bound { name: "cos", ..cos.1.clone() },
+                        Bound { name: "sin", ..sin.1.clone() },
+                    ];
+                    match trial(p, &mut scratch, &solved, place, &kind, &bounds) {
+                        Ok(Some(found)) => return Ok(found),
+                        Ok(None) => {}
+                        Err(why) => last_error = why,
+                    }
+                }
+            }
+        }
+    }
+    Err(last_error)
+}
+
+fn trial(
+    p: &Program<'_>,
+    scratch: &mut Module,
+    solved: &Solved,
+    place: &Place,
+    kind: &FusedKind,
+    bounds: &[Bound; 3],
+) -> Result<Option<Found>, String> {
+    // The trial's parameters are in the order of the slice's.
+    let order: Vec<usize> = [place.x, place.tables[0], place.tables[1]]
+        .iter()
+        .filter_map(|i| bounds.iter().position(|b| b.param == *i))
+        .collect();
+    let sorted: Vec<Bound> = order.iter().map(|&i| bounds[i].clone()).collect();
+    // A cut dimension has no atom in common with what is put together again.
+    let to = solved.dims(place.y).ok_or("the result is not part of the computation")?;
+    let mut wide = bounds[0].dims.clone();
+    if let (Some(mine), Some(last)) = (wide.last_mut(), to.last()) {
+        mine.clone_from(last);
+    }
+    let trial = Trial { slice: &solved.slice, atoms: &solved.atoms, floor: 2, seed: 0x726f_7065 };
+    let holds = trial.run(scratch, &mut |scratch, size, types| {
+        let mut g = msc_ir::Graph::new("named");
+        let args = operands(&mut g, scratch, solved, &sorted, size, types)?;
+        let mut in_order = args.clone();
+        for (at, v) in order.iter().zip(args) {
+            in_order[*at] = v;
+        }
+        let made = add_fused(&mut g, scratch, kind.clone(), &in_order)?;
+        let results = results(&mut g, scratch, solved, size, &[place.y], |_| (made[0], &wide))?;
+        g.set_results(results);
+        Ok(g)
+    })?;
+    if holds != [true] {
+        return Ok(None);
+    }
+    let size = |a: AtomId| solved.atoms.size(a);
+    let to = solved.dims(place.y).ok_or("the result is not part of the computation")?;
+    let ops =
+        arrange(&p.values[place.x].ty.shape, &wide, &to, size).ok_or("the result has other dimensions")?;
+    let args = bounds.iter().map(|b| operand(p, solved, b)).collect::<Result<_, _>>()?;
+    let outputs = vec![Output { name: "y", result: 0, value: place.y, ops }];
+    Ok(Some(Found { rule: "rope", kind: kind.clone(), operands: args, given: Vec::new(), outputs }))
+}

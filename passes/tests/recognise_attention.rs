@@ -1,0 +1,203 @@
+//! Attention: spellings that are found with their gradients, near misses that are not found wrongly, what crosses
+//! the border of the named ops, and which dimensions of them can be split.
+
+#[path = "graphs/attention.rs"]
+#[allow(dead_code)]
+mod attention;
+
+use attention::{Fault, Mask, PLAIN, Scale, Spelling, attention};
+use msc_ir::interp::{Mode, run};
+use msc_ir::ops::attention::ScoreStep;
+use msc_ir::ops::fused::FusedKind;
+use msc_ir::{DType, FactorKind, Module, Op, Operation, Tensor, TensorType, text};
+use msc_passes::recognise::check::difference;
+use msc_passes::recognise::check::random::Random;
+use msc_passes::recognise::{Report, recognise_graph, replay};
+
+fn inputs(types: &[TensorType], seed: u64) -> Vec<Tensor> {
+    let mut rng = Random::new(seed);
+    let mut one = |t: &TensorType| {
+        let float = t.dtype.is_float();
+        let data: Vec<f64> = (0..t.elements())
+            .map(|_| if float { rng.small() } else { f64::from(u8::from(rng.chance(70))) })
+            .collect();
+        Tensor::from_f64s(t, &data)
+    };
+    types.iter().map(&mut one).collect()
+}
+
+/// Recognises; the numbers must stay whatever was found.
+fn recognised(sp: &Spelling) -> (Module, Report, usize, usize) {
+    let before = attention(sp);
+    msc_ir::verify::verify(&before).expect("a valid program");
+    let mut after = before.clone();
+    let entry = after.entry().expect("an entry").graph;
+    let report = recognise_graph(&mut after, entry).expect("recognises");
+    msc_ir::verify::verify(&after).unwrap_or_else(|e| panic!("{sp:?}: {e}\n{}", text::print(&after)));
+    assert_eq!(text::print(&text::parse(&text::print(&after)).expect("parses")), text::print(&after));
+    let types = before.graph(entry).param_types();
+    for seed in [1, 2] {
+        let inputs = inputs(&types, seed);
+        let a = run(&before, entry, &inputs, Mode::Wide).expect("runs");
+        let b = run(&after, after.entry().expect("an entry").graph, &inputs, Mode::Wide).expect("runs");
+        for (i, (x, y)) in a.iter().zip(&b).enumerate() {
+            let d = difference(x, y);
+            // Scales that were combined are rounded to f32 once.
+            assert!(d < 1e-6, "{sp:?}: output {i} differs by {d}\n{}", text::print(&after));
+        }
+    }
+    let n = |name: &str| report.fusions.get(name).map_or(0, |f| f.sites);
+    let counts = (n("attention"), n("attention_grad"));
+    (after, report, counts.0, counts.1)
+}
+
+fn found(sp: &Spelling) -> (Module, Report) {
+    let (module, report, forward, backward) = recognised(sp);
+    let refused = &report.regions[0].refused;
+    assert_eq!((forward, backward), (1, usize::from(sp.gradient)), "{sp:?}: {refused:?}");
+    for r in &report.regions[0].reasons {
+        let d = replay(&module, &report.regions[0], r).expect("replays");
+        assert!(d < 4e-6, "{sp:?}: {} differs by {d}", r.rule);
+    }
+    // Nothing as large as the scores is left, but for layout of a mask that is an input.
+    let scores = scores(sp);
+    let entry = module.graph(module.entry().expect("an entry").graph);
+    for (_, op) in entry.ops() {
+        for &v in &op.results {
+            let ty = entry.ty(v);
+            assert!(ty.elements() < scores, "{sp:?}: {} of {ty} is left", op.op.name());
+        }
+    }
+    (module, report)
+}
+
+/// Elements of the scores.
+fn scores(sp: &Spelling) -> usize {
+    2 * 3 * sp.group * 5 * 5
+}
+
+#[test]
+fn every_spelling_with_its_gradient() {
+    let mut all = Vec::new();
+    for scale in [Scale::Queries, Scale::Products, Scale::Divided, Scale::Split] {
+        for (grouped, flat) in [(false, false), (false, true), (true, false)] {
+            all.push(Spelling { scale, grouped, flat, ..PLAIN });
+        }
+    }
+    for mask in [Mask::None, Mask::Window(3), Mask::Padding, Mask::Bias] {
+        for (grouped, flat) in [(false, true), (true, false)] {
+            all.push(Spelling { mask, grouped, flat, ..PLAIN });
+        }
+    }
+    for cap in [false, true] {
+        all.push(Spelling { cap, group: 1, ..PLAIN });
+        all.push(Spelling { cap, mask: Mask::Window(2), scale: Scale::Queries, ..PLAIN });
+    }
+    all.push(Spelling { late: true, ..PLAIN });
+    all.push(Spelling { late: true, grouped: true, mask: Mask::Window(4), ..PLAIN });
+    all.push(Spelling { gradient: false, ..PLAIN });
+    for sp in &all {
+        found(sp);
+    }
+}
+
+/// Rounding stays where the program has it: the bits of most elements are the same.
+#[test]
+fn narrow_floats_keep_their_rounding() {
+    for (group, flat) in [(1, false), (2, true), (2, false)] {
+        let sp = Spelling { dtype: DType::BF16, group, flat, ..PLAIN };
+        let (after, _) = found(&sp);
+        let before = attention(&sp);
+        let entry = before.entry().expect("an entry").graph;
+        let inputs = inputs(&before.graph(entry).param_types(), 3);
+        let a = run(&before, entry, &inputs, Mode::Spec).expect("runs");
+        let b = run(&after, after.entry().expect("an entry").graph, &inputs, Mode::Spec).expect("runs");
+        for (x, y) in a.iter().zip(&b) {
+            let (x, y) = (x.data.to_f64s(), y.data.to_f64s());
+            let same = x.iter().zip(&y).filter(|(p, q)| p == q).count();
+            assert!(same as f64 >= 0.95 * x.len() as f64, "{sp:?}: {same} of {} agree", x.len());
+        }
+    }
+}
+
+#[test]
+fn masks_are_read_from_the_program() {
+    let band = |sp: &Spelling| {
+        let (_, report) = found(sp);
+        let FusedKind::Attention(form) = &report.regions[0].reasons[0].fused.kind else {
+            panic!("{:?}", report.regions[0].reasons)
+        };
+        let bands: Vec<_> = form
+            .steps
+            .iter()
+            .filter_map(|s| match *s {
+                ScoreStep::Band { lo, hi, add, .. } => Some((lo, hi, add)),
+                _ => None,
+            })
+            .collect();
+        (bands, form.operands())
+    };
+    assert_eq!(band(&PLAIN), (vec![(Some(0), None, true)], 0));
+    // The query itself and those before it, n in all.
+    for n in [1, 2, 3, 4] {
+        let sp = Spelling { mask: Mask::Window(n), ..PLAIN };
+        assert_eq!(band(&sp), (vec![(Some(0), Some(n - 1), false)], 0));
+    }
+    assert_eq!(band(&Spelling { mask: Mask::Padding, ..PLAIN }), (vec![], 1));
+    assert_eq!(band(&Spelling { mask: Mask::None, ..PLAIN }), (vec![], 0));
+}
+
+#[test]
+fn near_misses_are_not_found() {
+    // Neither forward nor gradient.
+    for fault in [Fault::OtherAxis, Fault::SquaredSum, Fault::ColumnShift] {
+        for flat in [false, true] {
+            let sp = Spelling { fault, flat, ..PLAIN };
+            let (_, _, forward, backward) = recognised(&sp);
+            assert_eq!((forward, backward), (0, 0), "{sp:?}");
+        }
+    }
+    let (_, _, forward, backward) = recognised(&Spelling { fault: Fault::Tiled, ..PLAIN });
+    assert_eq!((forward, backward), (0, 0), "values in another order of heads");
+    // The forward is one, its gradient is not.
+    for fault in [
+        Fault::GradientWithoutScale,
+        Fault::GradientScaleTwice,
+        Fault::GradientSign,
+        Fault::GradientOfKeys,
+        Fault::GradientMask,
+        Fault::GradientTwice,
+    ] {
+        for (grouped, flat) in [(false, false), (false, true), (true, false)] {
+            for mask in [Mask::CausalAdd, Mask::Window(3)] {
+                let sp = Spelling { fault, grouped, flat, mask, ..PLAIN };
+                let (_, report, forward, backward) = recognised(&sp);
+                assert_eq!((forward, backward), (1, 0), "{sp:?}");
+                assert!(report.regions[0].refused.contains_key("attention-grad"), "{sp:?}");
+            }
+        }
+    }
+}
+
+/// Batch and heads of keys can be split; the op is then the same on fewer of them.
+#[test]
+fn batch_and_heads_split() {
+    let (module, _) = found(&PLAIN);
+    let graph = module.graph(module.entry().expect("an entry").graph);
+    let mut seen = 0;
+    for (_, data) in graph.ops() {
+        let Op::Fused(f) = &data.op else { continue };
+        let operands: Vec<&TensorType> = data.operands.iter().map(|&v| graph.ty(v)).collect();
+        let results: Vec<TensorType> = data.results.iter().map(|&v| graph.ty(v).clone()).collect();
+        let rule = f.factor_rule(&operands, &results, &module);
+        // Keys are operand 1: [B,K,T,h].
+        for d in [0, 1] {
+            for &factor in &rule.operands[1][d] {
+                assert_eq!(rule.factors[factor].kind, FactorKind::Pass, "{} dimension {d}", f.kind.name());
+                assert!(rule.operands.iter().filter(|o| o[d].contains(&factor)).count() >= 3);
+                seen += 1;
+            }
+        }
+    }
+    assert_eq!(seen, 4);
+}

@@ -1,0 +1,180 @@
+//! Rotary embedding and softmax: spellings that are found, near misses that are not found wrongly.
+
+use msc_ir::interp::{Mode, run};
+use msc_ir::{Module, Tensor, text};
+use msc_passes::recognise::check::difference;
+use msc_passes::recognise::check::random::Random;
+use msc_passes::recognise::{Report, recognise_graph, replay};
+
+/// Recognises; the numbers must stay whatever was found.
+fn recognised(source: &str) -> (Module, Report) {
+    let before = text::parse(source).unwrap_or_else(|e| panic!("{e}\n{source}"));
+    msc_ir::verify::verify(&before).unwrap_or_else(|e| panic!("{e}\n{source}"));
+    let mut after = before.clone();
+    let main = after.graph_by_name("main").expect("a graph");
+    let report = recognise_graph(&mut after, main).expect("recognises");
+    msc_ir::verify::verify(&after).unwrap_or_else(|e| panic!("{e}\n{}", text::print(&after)));
+    let mut rng = Random::new(5);
+    let inputs: Vec<Tensor> = before
+        .graph(main)
+        .param_types()
+        .iter()
+        .map(|t| Tensor::from_f64s(t, &(0..t.elements()).map(|_| rng.small()).collect::<Vec<_>>()))
+        .collect();
+    let a = run(&before, main, &inputs, Mode::Wide).expect("runs");
+    let b = run(&after, main, &inputs, Mode::Wide).expect("runs");
+    for (x, y) in a.iter().zip(&b) {
+        assert!(difference(x, y) < 1e-12, "{}", text::print(&after));
+    }
+    for r in &report.regions[0].reasons {
+        let d = replay(&after, &report.regions[0], r).expect("replays");
+        assert!(d < 1e-12, "{} differs by {d}", r.rule);
+    }
+    (after, report)
+}
+
+fn sites(report: &Report, name: &str) -> usize {
+    report.fusions.get(name).map_or(0, |f| f.sites)
+}
+
+const X: &str = "f32[2,3,4,8]";
+const HALF: &str = "f32[2,3,4,4]";
+
+fn module(params: &str, body: &str) -> String {
+    format!("module @m\n\ngraph @main({params}) {{\n{body}}}\n")
+}
+
+fn slice(v: &str, start: usize, limit: usize, ty: &str) -> String {
+    format!(
+        "slice {v} {{limit = [2, 3, 4, {limit}], start = [0, 0, 0, {start}], stride = [1, 1, 1, 1]}} : {ty}"
+    )
+}
+
+fn table(v: &str) -> String {
+    format!("broadcast_in_dim {v} {{dims = [2, 3], shape = [2, 3, 4, 8]}} : {X}")
+}
+
+/// `x∘cos + rot(x)∘sin` with `second` and `first` as the parts of rot(x).
+fn rotated(first: &str, second: &str) -> String {
+    let body = format!(
+        "  %3 = {}\n  %4 = {}\n  %5 = {}\n  %6 = {}\n  %7 = negate %5 : {HALF}\n  %8 = negate %6 : {HALF}\n  \
+         %9 = concatenate {first}, {second} {{dim = 3}} : {X}\n  %10 = multiply %0, %3 : {X}\n  \
+         %11 = multiply %9, %4 : {X}\n  %12 = add %10, %11 : {X}\n  return %12\n",
+        table("%1"),
+        table("%2"),
+        slice("%0", 0, 4, HALF),
+        slice("%0", 4, 8, HALF),
+    );
+    module(&format!("%0: {X}, %1: f32[4,8], %2: f32[4,8]"), &body)
+}
+
+#[test]
+fn halves_forward() {
+    let (_, report) = recognised(&rotated("%8", "%5"));
+    assert_eq!(
+        (sites(&report, "rope"), sites(&report, "rope_grad")),
+        (1, 0),
+        "{:?}",
+        report.regions[0].refused
+    );
+}
+
+/// Other signs and orders are no rotation by tables whose halves may differ.
+#[test]
+fn other_signs_are_not_found() {
+    for (first, second) in
+        [("%6", "%5"), ("%6", "%7"), ("%8", "%7"), ("%5", "%6"), ("%7", "%6"), ("%5", "%8")]
+    {
+        let (_, report) = recognised(&rotated(first, second));
+        let found = sites(&report, "rope") + sites(&report, "rope_grad");
+        assert_eq!(found, 0, "concatenate {first}, {second}");
+    }
+}
+
+/// JAX's transpose: both halves padded and added. `sign` is of the second half's part.
+fn padded(negative: &str, low: usize) -> String {
+    let pad = |v: &str, low: usize| {
+        format!(
+            "pad {v}, %5 {{high = [0, 0, 0, {}], interior = [0, 0, 0, 0], low = [0, 0, 0, {low}]}} : {X}",
+            4 - low
+        )
+    };
+    let body = format!(
+        "  %3 = {}\n  %4 = {}\n  %5 = constant {{value = splat f32[] 0.0}} : f32[]\n  %6 = multiply %0, %4 : {X}\n  \
+         %7 = {}\n  %8 = {}\n  %9 = negate {negative} : {HALF}\n  %10 = {}\n  %11 = {}\n  %12 = add %10, %11 : {X}\n  \
+         %13 = multiply %0, %3 : {X}\n  %14 = add %12, %13 : {X}\n  return %14\n",
+        table("%1"),
+        table("%2"),
+        slice("%6", 0, 4, HALF),
+        slice("%6", 4, 8, HALF),
+        pad(if negative == "%7" { "%8" } else { "%7" }, low),
+        pad("%9", 4 - low),
+    );
+    module(&format!("%0: {X}, %1: f32[4,8], %2: f32[4,8]"), &body)
+}
+
+#[test]
+fn halves_backward() {
+    let (_, report) = recognised(&padded("%7", 0));
+    assert_eq!(
+        (sites(&report, "rope"), sites(&report, "rope_grad")),
+        (0, 1),
+        "{:?}",
+        report.regions[0].refused
+    );
+    for (negative, low) in [("%8", 0), ("%7", 4), ("%8", 4)] {
+        let (_, report) = recognised(&padded(negative, low));
+        let found = sites(&report, "rope") + sites(&report, "rope_grad");
+        assert_eq!(found, 0, "negated {negative}, padded from {low}");
+    }
+}
+
+/// Tables of half the width, each half of the result by itself.
+#[test]
+fn half_tables() {
+    let spread =
+        |v: &str| format!("broadcast_in_dim {v} {{dims = [0, 2, 3], shape = [2, 3, 4, 4]}} : {HALF}");
+    let source = |a: &str, b: &str| {
+        let body = format!(
+            "  %3 = {}\n  %4 = {}\n  %5 = {}\n  %6 = {}\n  %7 = multiply %5, %3 : {HALF}\n  \
+             %8 = multiply %6, %4 : {HALF}\n  %9 = {a} %7, %8 : {HALF}\n  %10 = multiply %6, %3 : {HALF}\n  \
+             %11 = multiply %5, %4 : {HALF}\n  %12 = {b} %10, %11 : {HALF}\n  \
+             %13 = concatenate %9, %12 {{dim = 3}} : {X}\n  return %13\n",
+            spread("%1"),
+            spread("%2"),
+            slice("%0", 0, 4, HALF),
+            slice("%0", 4, 8, HALF),
+        );
+        module(&format!("%0: {X}, %1: f32[2,4,4], %2: f32[2,4,4]"), &body)
+    };
+    let (_, report) = recognised(&source("subtract", "add"));
+    assert_eq!(sites(&report, "rope"), 1, "{:?}", report.regions[0].refused);
+    let (_, report) = recognised(&source("add", "subtract"));
+    assert_eq!(sites(&report, "rope_grad"), 1, "{:?}", report.regions[0].refused);
+    for (a, b) in [("add", "add"), ("subtract", "subtract")] {
+        let (_, report) = recognised(&source(a, b));
+        assert_eq!(sites(&report, "rope") + sites(&report, "rope_grad"), 0, "{a}, {b}");
+    }
+}
+
+/// Pairs of neighbours, and only the first half of a head.
+#[test]
+fn neighbours_and_parts() {
+    let body = format!(
+        "  %3 = broadcast_in_dim %1 {{dims = [2, 3], shape = [2, 3, 4, 4]}} : {HALF}\n  \
+         %4 = broadcast_in_dim %2 {{dims = [2, 3], shape = [2, 3, 4, 4]}} : {HALF}\n  %5 = {}\n  %6 = {}\n  \
+         %7 = reshape %5 {{shape = [2, 3, 4, 2, 2]}} : f32[2,3,4,2,2]\n  \
+         %8 = slice %7 {{limit = [2, 3, 4, 2, 1], start = [0, 0, 0, 0, 0], stride = [1, 1, 1, 1, 1]}} : f32[2,3,4,2,1]\n  \
+         %9 = slice %7 {{limit = [2, 3, 4, 2, 2], start = [0, 0, 0, 0, 1], stride = [1, 1, 1, 1, 1]}} : f32[2,3,4,2,1]\n  \
+         %10 = negate %9 : f32[2,3,4,2,1]\n  %11 = concatenate %10, %8 {{dim = 4}} : f32[2,3,4,2,2]\n  \
+         %12 = reshape %11 {{shape = [2, 3, 4, 4]}} : {HALF}\n  %13 = multiply %5, %3 : {HALF}\n  \
+         %14 = multiply %12, %4 : {HALF}\n  %15 = add %13, %14 : {HALF}\n  \
+         %16 = concatenate %15, %6 {{dim = 3}} : {X}\n  return %16\n",
+        slice("%0", 0, 4, HALF),
+        slice("%0", 4, 8, HALF),
+    );
+    let source = module(&format!("%0: {X}, %1: f32[4,4], %2: f32[4,4]"), &body);
+    let (after, report) = recognised(&source);
+    assert_eq!(sites(&report, "rope"), 1, "{:?}", report.regions[0].refused);
+    assert!(text::print(&after).contains("interleaved = true"), "{}", text::print(&after));
+}
