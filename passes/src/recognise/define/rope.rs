@@ -106,7 +106,7 @@ pub fn rope(module: &mut Module, types: &[TensorType], r: Rotation) -> Result<Gr
             && t.shape[..last].iter().zip(&x.shape).all(|(&a, &b)| a == 1 || a == b)
             && (t.shape[last] == r.rotated || 2 * t.shape[last] == r.rotated)
     };
-    let sizes = x.rank() > 0 && r.rotated >= 2 && r.rotated % 2 == 0 && r.rotated <= x.shape[last];
+    let sizes = x.rank() > 0 && r.rotated >= 2 && r.rotated.is_multiple_of(2) && r.rotated <= x.shape[last];
     if !sizes || !x.dtype.is_float() || !fits(cos) || !fits(sin) {
         return Err(IrError::ty(op, format!("tables {cos} and {sin} do not fit {x}, {} rotated", r.rotated)));
     }

@@ -166,6 +166,8 @@ impl<'r> Program<'r> {
             let v = slice.graph.add_param(self.values[p].ty.clone());
             slice.made.insert(p, v);
         }
+        // Masks stand for themselves: two dimensions counted by one `iota` are not one dimension.
+        let mut bands = self.bands(module);
         let mut todo: Vec<Index> = outputs.to_vec();
         while let Some(&i) = todo.last() {
             if slice.made.contains_key(&i) {
@@ -173,6 +175,14 @@ impl<'r> Program<'r> {
                 continue;
             }
             let v = &self.values[i];
+            if v.op.is_some()
+                && let Some(band) = bands.steps(i).and_then(|s| s.band())
+            {
+                let made = band.build(scratch, &mut slice.graph, v.ty).map_err(|_| i)?;
+                slice.made.insert(i, made);
+                todo.pop();
+                continue;
+            }
             let missing: Vec<Index> =
                 v.operands.iter().copied().filter(|o| !slice.made.contains_key(o)).collect();
             if v.op.is_some() && !missing.is_empty() {

@@ -29,6 +29,9 @@ const WIDE_ROUNDING: f64 = 3e-5;
 /// Sizes of atoms.
 pub type Sizes<'s> = &'s dyn Fn(AtomId) -> usize;
 
+/// Builds a named op's side of a trial, for given sizes and parameter types.
+pub type Build<'b> = &'b mut dyn FnMut(&mut Module, Sizes<'_>, &[TensorType]) -> Result<Graph, String>;
+
 /// A trial of a slice against a named op.
 pub struct Trial<'t> {
     /// The program's side. Its parameters are the cut.
@@ -47,11 +50,7 @@ impl Trial<'_> {
     ///
     /// # Errors
     /// In words, if nothing could be tried.
-    pub fn run(
-        &self,
-        scratch: &mut Module,
-        named: &mut dyn FnMut(&mut Module, Sizes<'_>, &[TensorType]) -> Result<Graph, String>,
-    ) -> Result<Vec<bool>, String> {
+    pub fn run(&self, scratch: &mut Module, named: Build<'_>) -> Result<Vec<bool>, String> {
         let graph = &self.slice.graph;
         let mut holds = vec![true; graph.results().len()];
         let mut tried = 0;

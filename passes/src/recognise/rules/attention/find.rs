@@ -205,10 +205,8 @@ fn product(p: &Program<'_>, exp: Index) -> Option<Index> {
         }
         let v = &p.values[i];
         match p.op(i) {
-            Some(Op::DotGeneral(d)) => {
-                if is_matrix_product(p, i, d) {
-                    found.insert(i);
-                }
+            Some(Op::DotGeneral(d)) if is_matrix_product(p, i, d) => {
+                found.insert(i);
             }
             Some(Op::Unary(_) | Op::Binary(_) | Op::Select(_) | Op::Convert(_)) => {
                 todo.extend(v.operands.iter().copied().filter(|&o| {
