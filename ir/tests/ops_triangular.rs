@@ -27,9 +27,9 @@ fn a_factor_times_its_transpose_is_the_matrix() {
             (0..n).for_each(|i| a[i * n + i] += 1.0);
             // The other triangle is not read.
             let mut given = a.clone();
-            for e in 0..n * n {
+            for (e, x) in given.iter_mut().enumerate() {
                 if (e / n < e % n) == lower && e / n != e % n {
-                    given[e] = f64::NAN;
+                    *x = f64::NAN;
                 }
             }
             let input = Tensor::new([1, n, n], Storage::from_f64s(DType::F64, &given));
@@ -59,11 +59,11 @@ fn a_solution_times_the_matrix_is_the_right_hand_side() {
         let (left_side, lower, unit_diagonal, transposed) = (bit(0), bit(1), bit(2), bit(3));
         let mut a = random(&mut r, &[2, n, n]).data.to_f64s();
         let read = |i: usize, j: usize| i != j && (i > j) == lower || i == j && !unit_diagonal;
-        for e in 0..2 * n * n {
+        for (e, x) in a.iter_mut().enumerate() {
             let (i, j) = (e / n % n, e % n);
             match (i == j, read(i, j)) {
-                (true, true) => a[e] = 2.0 + a[e].abs(),
-                (_, false) => a[e] = f64::NAN,
+                (true, true) => *x = 2.0 + x.abs(),
+                (_, false) => *x = f64::NAN,
                 _ => {}
             }
         }

@@ -51,7 +51,7 @@ impl Compute {
 
 /// What may differ.
 ///
-/// The numbers lie two to ten times above the distances measured between two independent compilers (XLA and
+/// The numbers lie one and a half to ten times above the distances measured between two independent compilers (XLA and
 /// IREE) on whole training steps, of which the table shows the largest:
 ///
 /// | computed in | plain | update of moments | of f32 parameters | of 16-bit copies |
@@ -84,7 +84,7 @@ impl Tolerance {
         match compute {
             Compute::F32 => Tolerance { plain: 5e-6, update: 1e-5, update_16: 1e-1 },
             Compute::Bf16 => Tolerance { plain: 2e-2, update: 3e-2, update_16: 1e-1 },
-            Compute::Fp16 => Tolerance { plain: 1e-2, update: 1e-2, update_16: 1e-1 },
+            Compute::Fp16 => Tolerance { plain: 1e-2, update: 7.5e-3, update_16: 1e-1 },
         }
     }
 }
