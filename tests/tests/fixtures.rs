@@ -30,7 +30,7 @@ const KNOWN: &[(&str, Option<(usize, usize)>, &str)] = &[
     (
         "llama_torchxla_tiny_const",
         Some((1, 2)),
-        "refused (MSC-C0001): its loss takes a row of the batch by the row's own number, an index into a split table; only \
+        "refused (MSC-C0001): it reads the rows of its padding mask by their own numbers, indices into a split table; only \
      as a batching dimension could both be split alike",
     ),
 ];
