@@ -91,7 +91,7 @@ fn the_report_says_what_happened() {
     let sites = |kind: &str| r.fusions.iter().find(|f| f.kind == kind).map(|f| f.executed);
     assert_eq!((sites("rms_norm"), sites("rms_norm_grad")), (Some(5), Some(5)));
     assert!(!r.groups.is_empty() && r.groups.iter().all(|g| g.fused_us < g.separate_us));
-    assert!(r.interpreted.is_empty(), "{:?}", r.interpreted);
+    assert!(!r.interpreted.iter().any(|i| i.contains("norm")), "norms have kernels: {:?}", r.interpreted);
     // Megatron's split: two a layer forward and two backward; embedding, three in the cross-entropy, the head's
     // input gradient, the global norm.
     let executed: usize = r.collectives.iter().map(|c| c.executed).sum();

@@ -18,9 +18,11 @@ fn folders() -> Vec<PathBuf> {
     out
 }
 
-/// What is known not to agree, in which layout (tp, dp) if not in all, with the reason. The test fails if one of them
-/// starts to agree.
-const KNOWN: &[(&str, Option<(usize, usize)>, &str)] = &[
+/// A fixture, its layout (tp, dp) if not every one, and why.
+type Known = (&'static str, Option<(usize, usize)>, &'static str);
+
+/// What is known not to agree. The test fails if one of them starts to agree.
+const KNOWN: &[Known] = &[
     (
         "qwen2_torchax_bf16master_tiny",
         None,

@@ -166,13 +166,8 @@ pub enum FusedKind {
 impl FusedKind {
     /// Whether it computes row by row and across rows only, so that elementwise neighbours may join it.
     pub fn is_row_wise(&self) -> bool {
-        match self {
-            FusedKind::RmsNorm { .. }
-            | FusedKind::RmsNormGrad { .. }
-            | FusedKind::LayerNorm { .. }
-            | FusedKind::LayerNormGrad { .. } => true,
-            _ => false,
-        }
+        use FusedKind::*;
+        matches!(self, RmsNorm { .. } | RmsNormGrad { .. } | LayerNorm { .. } | LayerNormGrad { .. })
     }
 
     /// The op's name in the text form.

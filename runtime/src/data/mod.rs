@@ -1,6 +1,6 @@
 //! What a run reads and writes: tensors in `.npz`, `.npy` and `.safetensors`, tokens in these and in flat files.
 //!
-//! - [`file`]: files of tensors; large ones are mapped into memory and read one tensor at a time;
+//! - [`mod@file`]: files of tensors; large ones are mapped into memory and read one tensor at a time;
 //! - [`assign()`], [`Places`], [`names`]: which tensor of a file is which input. They are matched by name, or by order
 //!   where they are only numbered (`in0000`, `in0001`, …, as exporters of test data write them);
 //! - [`init`]: initial values; [`schedule`]: values of run-time scalars;
