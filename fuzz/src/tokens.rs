@@ -3,17 +3,7 @@
 //! A byte flipped in a program mostly gives a program that ends at its first error. Removing, doubling, exchanging
 //! and replacing whole tokens and lines gives programs that reach further.
 
-/// A small generator (xorshift*), seeded by the fuzzer.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: usize) -> usize {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) as usize % n.max(1)
-    }
-}
+use msc_ir::testing::Rng;
 
 /// Numbers at the edges of what readers count with.
 const NUMBERS: [&str; 12] = [
@@ -33,33 +23,32 @@ const NUMBERS: [&str; 12] = [
 
 /// Mutates the first `size` bytes of `data` in place; returns the new size.
 pub fn mutate(data: &mut [u8], size: usize, max_size: usize, seed: u32) -> usize {
-    let mut random = Random(u64::from(seed) << 1 | 1);
-    random.below(1);
-    if size == 0 || random.below(3) == 0 {
+    let mut random = Rng::new(seed.into());
+    if size == 0 || random.below(0, 3) == 0 {
         return libfuzzer_sys::fuzzer_mutate(data, size, max_size);
     }
     let source = data[..size].to_vec();
-    let lines = random.below(3) == 0;
+    let lines = random.below(0, 3) == 0;
     let mut parts: Vec<&[u8]> =
         if lines { source.split_inclusive(|&b| b == b'\n').collect() } else { tokens(&source) };
-    for _ in 0..=random.below(3) {
+    for _ in 0..=random.below(0, 3) {
         if parts.is_empty() {
             break;
         }
-        let (i, j) = (random.below(parts.len()), random.below(parts.len()));
-        match random.below(6) {
+        let (i, j) = (random.below(0, parts.len()), random.below(0, parts.len()));
+        match random.below(0, 6) {
             0 => {
                 parts.remove(i);
             }
             1 => parts.insert(i, parts[j]),
             2 => parts.swap(i, j),
             3 => parts[i] = parts[j],
-            4 if !lines => parts[i] = NUMBERS[random.below(NUMBERS.len())].as_bytes(),
+            4 if !lines => parts[i] = NUMBERS[random.below(0, NUMBERS.len())].as_bytes(),
             _ => {
                 // A run of parts moves elsewhere.
-                let n = random.below(8).min(parts.len() - i);
+                let n = random.below(0, 8).min(parts.len() - i);
                 let run: Vec<&[u8]> = parts.drain(i..i + n).collect();
-                let to = random.below(parts.len() + 1);
+                let to = random.below(0, parts.len() + 1);
                 parts.splice(to..to, run);
             }
         }

@@ -108,3 +108,37 @@ fn bits_are_taken_apart_and_put_together() {
     let truth = Tensor::new([8], Storage::from_bytes(DType::I1, &[1; 8]));
     assert!(eval(&m, Convert::Bits(DType::U8), &[truth], Mode::Spec).is_err(), "an i1 has one bit");
 }
+
+/// Graphs of scalars are run on many elements at once: floats sorted by their bits.
+#[test]
+fn bits_in_a_comparator() {
+    let key = |v: usize, at: usize| {
+        format!(
+            "  %{a} = bitcast_convert %{v} {{dtype = i32}} : i32[]\n  %{b} = constant {{value = splat i32[] 0}} : i32[]\n  \
+             %{c} = compare %{a}, %{b} {{direction = LT}} : i1[]\n  %{d} = constant {{value = splat i32[] 2147483647}} : i32[]\n  \
+             %{e} = subtract %{d}, %{a} : i32[]\n  %{f} = select %{c}, %{e}, %{a} : i32[]\n",
+            a = at,
+            b = at + 1,
+            c = at + 2,
+            d = at + 3,
+            e = at + 4,
+            f = at + 5
+        )
+    };
+    let source = format!(
+        "module @m\n\ngraph @before(%0: f32[], %1: f32[]) {{\n{}{}  %14 = compare %7, %13 {{direction = LT}} : i1[]\n  \
+         return %14\n}}\n\ngraph @main(%0: f32[4]) {{\n  %1 = sort %0 {{comparator = @before, dim = 0, stable = true}} : \
+         f32[4]\n  return %1\n}}\n",
+        key(0, 2),
+        key(1, 8)
+    );
+    let x = Tensor::new([4], Storage::F32(vec![-1.0, 2.0, -3.0, 4.0]));
+    let sorted = msc_ir::testing::run_text(&source, &[x], Mode::Spec).expect("runs");
+    // Complemented, negative floats are ordered like their magnitudes: every one of them has its own sign.
+    let key = |v: f32| {
+        if v.to_bits() as i32 >= 0 { v.to_bits() as i32 } else { i32::MAX.wrapping_sub(v.to_bits() as i32) }
+    };
+    let mut want = vec![-1.0f32, 2.0, -3.0, 4.0];
+    want.sort_by_key(|&v| key(v));
+    assert_eq!(sorted[0].data, Storage::F32(want));
+}

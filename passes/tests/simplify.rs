@@ -212,3 +212,17 @@ fn exponential_inlining_is_refused() {
     let e = simplify(&mut m).expect_err("is too large");
     assert!(e.to_string().starts_with("MSC-C0003"), "{e}");
 }
+
+/// A splat's bits in parts are no splat, and parts of one element are no elements.
+#[test]
+fn bits_of_another_width_are_folded_as_a_whole() {
+    for (from, value, to) in [("i32[2]", "1", "u8[2,4]"), ("u16[4,2]", "1", "i32[4]")] {
+        let dtype = to.split('[').next().expect("a type");
+        let source = format!(
+            "module @m\n\ngraph @main(%0: {to}) {{\n  %1 = constant {{value = splat {from} {value}}} : {from}\n  \
+             %2 = bitcast_convert %1 {{dtype = {dtype}}} : {to}\n  %3 = add %2, %0 : {to}\n  return %3\n}}\n\n{}",
+            entry(1, 1)
+        );
+        simplified(&source);
+    }
+}

@@ -7,7 +7,7 @@
 use super::dense::{Decoded, bad, buffer};
 use super::number::{Plain, token_len};
 use crate::error::{FrontendError, Result};
-use half::{bf16, f16};
+use msc_ir::tensor::{bf16_from_f64, f16_from_f64};
 use msc_ir::{DType, TensorType};
 use std::sync::Arc;
 
@@ -41,8 +41,8 @@ pub(super) fn decode(ty: &TensorType, text: &[u8]) -> Result<Decoded> {
         DType::U32 => list(ty, text, bytes, |t| int(t, 0, u32::MAX.into(), |v| (v as u32).to_le_bytes())),
         DType::U64 => list(ty, text, bytes, |t| int(t, 0, u64::MAX.into(), |v| (v as u64).to_le_bytes())),
         // MLIR rounds the decimal to a double, and the double to the type.
-        DType::F16 => list(ty, text, bytes, |t| float(t, |x| f16::from_f64(x).to_le_bytes())),
-        DType::BF16 => list(ty, text, bytes, |t| float(t, |x| bf16::from_f64(x).to_le_bytes())),
+        DType::F16 => list(ty, text, bytes, |t| float(t, |x| f16_from_f64(x).to_le_bytes())),
+        DType::BF16 => list(ty, text, bytes, |t| float(t, |x| bf16_from_f64(x).to_le_bytes())),
         DType::F32 => list(ty, text, bytes, |t| float(t, |x| (x as f32).to_le_bytes())),
         DType::F64 => list(ty, text, bytes, |t| float(t, f64::to_le_bytes)),
     }?;

@@ -1,5 +1,6 @@
 //! The reference interpreter: the specification in code, and the oracle of every rewrite. Matrix products go through a
-//! library and data moves in typed loops, on one thread, so that results depend on nothing but the inputs.
+//! library and data moves in typed loops, on one thread, so that results depend on nothing but the inputs (products of f64, and so the wide mode, in the last
+//! bit on whether the machine multiplies and adds in one rounding).
 //!
 //! Two modes: [`Mode::Spec`] rounds after every op to the op's own type; [`Mode::Wide`] holds every float as
 //! f64, so that what is left of a difference is the program's and not its rounding's.

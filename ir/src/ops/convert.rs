@@ -88,19 +88,37 @@ impl Operation for Convert {
                 }
                 // The float that an integer's bits spell is exact in any wider type.
                 let data = Storage::from_bytes(*d, inputs[0].data.bytes());
-                let spelled = Tensor { shape: results[0].shape.clone(), data };
-                Ok(vec![spelled.converted(results[0].dtype)])
+                // Of one width, any number of elements may stand for one: graphs of scalars are run on many at once.
+                let shape = match d.size_bytes() == inputs[0].dtype().size_bytes() {
+                    true => inputs[0].shape.clone(),
+                    false => results[0].shape.clone(),
+                };
+                if data.len() != shape.iter().product::<usize>() {
+                    return Err(IrError::ty(
+                        self.name(),
+                        format!("{} elements are no {}", data.len(), results[0]),
+                    ));
+                }
+                Ok(vec![Tensor { shape, data }.converted(results[0].dtype)])
             }
         }
     }
 
     fn factor_rule(&self, operands: &[&TensorType], results: &[TensorType], _: &Module) -> FactorRule {
-        // A dimension of parts of one element cannot be split: it has no factor.
         let mut r = FactorRule::empty(operands, results);
         let shared = operands[0].rank().min(results[0].rank());
         for d in 0..shared {
             let f = r.factor(results[0].shape[d], FactorKind::Pass);
             r.on_operand(0, d, f);
+            r.on_result(0, d, f);
+        }
+        // The parts of one element stay together.
+        for d in shared..operands[0].rank() {
+            let f = r.factor(operands[0].shape[d], FactorKind::Whole);
+            r.on_operand(0, d, f);
+        }
+        for d in shared..results[0].rank() {
+            let f = r.factor(results[0].shape[d], FactorKind::Whole);
             r.on_result(0, d, f);
         }
         r

@@ -147,7 +147,9 @@ impl Operation for Slice {
         Ok(vec![match self {
             Slice::Static { start, stride, .. } => {
                 let shape = &results[0].shape;
-                let step: Vec<isize> = stride.iter().zip(&st).map(|(k, s)| (k * s) as isize).collect();
+                // A stride beyond the tensor is of a dimension that gives one element: it is never taken.
+                let step = stride.iter().zip(&st).map(|(k, &s)| k.wrapping_mul(s) as isize);
+                let step: Vec<isize> = step.collect();
                 let base = start.iter().zip(&st).map(|(k, s)| k * s).sum();
                 Tensor::new(shape.iter().copied(), x.data.strided(base, shape, &step))
             }

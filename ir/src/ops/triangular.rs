@@ -138,7 +138,8 @@ impl Operation for Triangular {
             }
             Triangular::Solve { left_side, lower, unit_diagonal, transpose_a } => {
                 let b = inputs[1].data.to_f64s();
-                let m = b.len().checked_div(a.len()).map_or(0, |_| b.len() / (a.len() / n));
+                let rank = inputs[1].shape.len();
+                let m = inputs[1].shape[if left_side { rank - 1 } else { rank - 2 }];
                 for (a, b) in a.chunks_exact(size.max(1)).zip(b.chunks_exact((n * m).max(1))) {
                     // x·op(a) = b is op(a)ᵀ·xᵀ = bᵀ.
                     let transposed = (transpose_a == Transpose::Transpose) == left_side;

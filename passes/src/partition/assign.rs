@@ -249,9 +249,7 @@ fn nothing_to_split(problem: &Problem, module: &Module, axis: &str, n: usize) ->
 /// Maximal sets of candidates without a conflict.
 fn legal_sets(candidates: &[AtomId], conflicts: &BTreeSet<(usize, usize)>) -> Vec<Vec<usize>> {
     let n = candidates.len();
-    let fits = |set: &[usize], c: usize| {
-        !conflicts.contains(&(c, c)) && set.iter().all(|&s| !conflicts.contains(&(s.min(c), s.max(c))))
-    };
+    let fits = |set: &[usize], c: usize| set.iter().all(|&s| !conflicts.contains(&(s.min(c), s.max(c))));
     if n > MAX_ENUMERATED {
         let mut set = Vec::new();
         for c in 0..n {

@@ -2,8 +2,8 @@
 
 use super::{Core, Form};
 use msc_ir::DType;
-use msc_ir::tensor::Storage;
-use smallvec::{SmallVec, smallvec};
+use msc_ir::tensor::{IndexSpace, Storage};
+use smallvec::smallvec;
 
 /// A table seen through sizes and strides; nothing is copied.
 pub(super) struct View<'a> {
@@ -14,7 +14,7 @@ pub(super) struct View<'a> {
     pub dims: Vec<(usize, usize)>,
 }
 
-type Index = SmallVec<[usize; 4]>;
+type Index = smallvec::SmallVec<[usize; 6]>;
 
 impl<'a> View<'a> {
     fn at(&self, index: &[usize]) -> &'a [u8] {
@@ -24,18 +24,10 @@ impl<'a> View<'a> {
 
     /// Every element with its index, row-major.
     fn elements(&self) -> impl Iterator<Item = (Index, &'a [u8])> {
-        let total: usize = self.dims.iter().map(|d| d.0).product();
-        let mut index: Index = smallvec![0; self.dims.len()];
-        (0..total).map(move |_| {
-            let now = (index.clone(), self.at(&index));
-            for d in (0..index.len()).rev() {
-                index[d] += 1;
-                if index[d] < self.dims[d].0 {
-                    break;
-                }
-                index[d] = 0;
-            }
-            now
+        let sizes: Index = self.dims.iter().map(|d| d.0).collect();
+        IndexSpace::new(&sizes).map(|index| {
+            let element = self.at(&index);
+            (index, element)
         })
     }
 

@@ -9,7 +9,7 @@ use msc_ir::ops::iota::Iota;
 use msc_ir::ops::reshape::Reshape;
 use msc_ir::ops::select::Select;
 use msc_ir::types::Shape;
-use msc_ir::{DType, Op, TensorType, ValueId};
+use msc_ir::{DType, Op, Storage, Tensor, TensorType, ValueId};
 
 /// Where the ops of an expression go.
 pub(in crate::simplify) trait Sink {
@@ -57,15 +57,17 @@ fn counter(most: i64) -> DType {
 }
 
 fn number(value: i64, ty: &TensorType, to: &mut impl Sink) -> ValueId {
-    let element = msc_ir::tensor::Storage::from_f64s(ty.dtype, &[value as f64]);
-    to.splat(ty.clone(), element.bytes())
+    let one = Tensor::new([], Storage::I64(vec![value])).converted(ty.dtype);
+    to.splat(ty.clone(), one.data.bytes())
 }
 
 fn linear(scale: &[i64], offset: i64, core: &TensorType, to: &mut impl Sink) -> ValueId {
     let reach = |k: &i64, n: &usize| k.abs().saturating_mul(*n as i64);
     let most = scale.iter().zip(&core.shape).fold(offset.abs(), |m, (k, n)| m.saturating_add(reach(k, n)));
-    let own = core.dtype.is_signed_int() && core.dtype.size_bytes() >= 4;
-    let count = core.with_dtype(if own { core.dtype } else { counter(most) });
+    // In the table's own type where that counts as far; a step from one end of i32 to the other needs more.
+    let counts = counter(most);
+    let own = core.dtype.is_signed_int() && core.dtype.size_bytes() >= counts.size_bytes();
+    let count = core.with_dtype(if own { core.dtype } else { counts });
     let mut sum: Option<ValueId> = None;
     for (dim, &k) in scale.iter().enumerate() {
         let mut term = to.op(Iota { ty: count.clone(), dim }.into(), &[], count.clone());
