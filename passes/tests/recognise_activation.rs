@@ -1,10 +1,9 @@
 //! SiLU and GELU, gated or not: spellings that are found, near misses that are not.
 
-use msc_ir::interp::{Mode, run};
-use msc_ir::{Tensor, text};
-use msc_passes::recognise::check::difference;
-use msc_passes::recognise::check::random::Random;
-use msc_passes::recognise::{recognise_graph, replay};
+mod recognised;
+
+use msc_ir::interp::Mode;
+use recognised::Bounds;
 use std::collections::BTreeMap;
 
 /// JAX: σ spelled out, its slope saved beside the forward, the product rule as it stands.
@@ -97,33 +96,12 @@ graph @main(%0: f32[4,6], %1: f32[4,6]) {
 }
 "#;
 
-/// Recognises, checks the module, its numbers and the reasons, and returns how often each op was found.
+/// A few roundings in f32; literals rounded to f32 in wide mode.
+const BOUNDS: Bounds = Bounds { modes: &[(Mode::Spec, 2e-6), (Mode::Wide, 2e-6)], replay: 1e-6 };
+
+/// How often each op was found.
 fn recognised(source: &str) -> BTreeMap<String, usize> {
-    let before = text::parse(source).unwrap_or_else(|e| panic!("{e}\n{source}"));
-    let mut after = before.clone();
-    let main = after.graph_by_name("main").expect("main");
-    let report = recognise_graph(&mut after, main).expect("recognises");
-    msc_ir::verify::verify(&after).expect("verifies");
-    let mut rng = Random::new(5);
-    for mode in [Mode::Spec, Mode::Wide] {
-        let inputs: Vec<Tensor> = before
-            .graph(main)
-            .param_types()
-            .iter()
-            .map(|t| Tensor::from_f64s(t, &(0..t.elements()).map(|_| rng.small()).collect::<Vec<_>>()))
-            .collect();
-        let a = run(&before, main, &inputs, mode).expect("runs");
-        let b = run(&after, main, &inputs, mode).expect("runs");
-        for (x, y) in a.iter().zip(&b) {
-            // A few roundings in f32; literals rounded to f32 in wide mode.
-            assert!(difference(x, y) < 2e-6, "{mode:?}: {}", text::print(&after));
-        }
-    }
-    for r in report.regions.iter().flat_map(|r| &r.reasons) {
-        let d = replay(&after, &report.regions[0], r)
-            .unwrap_or_else(|e| panic!("{e}: {r:?}\n{}", text::print(&after)));
-        assert!(d < 1e-6, "{}: {d}", r.rule);
-    }
+    let (_, report) = recognised::recognised(source, BOUNDS);
     report.fusions.into_iter().map(|(name, f)| (name, f.sites)).collect()
 }
 

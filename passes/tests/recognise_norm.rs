@@ -1,10 +1,11 @@
 //! RMSNorm: spellings that are found, near misses that are not, values that stay available, cycles.
 
-use msc_ir::interp::{Mode, run};
-use msc_ir::{Module, Tensor, text};
-use msc_passes::recognise::check::difference;
-use msc_passes::recognise::check::random::Random;
-use msc_passes::recognise::{Report, recognise_graph, replay};
+mod recognised;
+
+use msc_ir::interp::Mode;
+use msc_ir::{Module, text};
+use msc_passes::recognise::Report;
+use recognised::{Bounds, sites};
 
 /// PyTorch models through JAX: `power(x, 2)`, `rsqrt`, helper values of the backward next to the forward, the
 /// residual gradient added before the second half of dx.
@@ -56,35 +57,13 @@ graph @main(%0: f32[2,3,8], %1: f32[8], %2: f32[2,3,8], %3: f32[2,3,8]) {
 }
 "#;
 
-/// Recognises, checks the module and its numbers, and returns how often (rms_norm, rms_norm_grad) was found.
+/// Summation order in f32; literals rounded to f32 in wide mode.
+const BOUNDS: Bounds = Bounds { modes: &[(Mode::Spec, 2e-6), (Mode::Wide, 2e-6)], replay: 4e-6 };
+
+/// How often (rms_norm, rms_norm_grad) was found.
 fn recognised(source: &str) -> ((usize, usize), Module, Report) {
-    let before = text::parse(source).unwrap_or_else(|e| panic!("{e}\n{source}"));
-    let mut after = before.clone();
-    let main = after.graph_by_name("main").expect("main");
-    let report = recognise_graph(&mut after, main).expect("recognises");
-    msc_ir::verify::verify(&after).expect("verifies");
-    let mut rng = Random::new(3);
-    for mode in [Mode::Spec, Mode::Wide] {
-        let inputs: Vec<Tensor> = before
-            .graph(main)
-            .param_types()
-            .iter()
-            .map(|t| Tensor::from_f64s(t, &(0..t.elements()).map(|_| rng.small()).collect::<Vec<_>>()))
-            .collect();
-        let a = run(&before, main, &inputs, mode).expect("runs");
-        let b = run(&after, main, &inputs, mode).expect("runs");
-        for (x, y) in a.iter().zip(&b) {
-            // Summation order in f32; literals rounded to f32 in wide mode.
-            assert!(difference(x, y) < 2e-6, "{mode:?}: {}", text::print(&after));
-        }
-    }
-    let sites = |n: &str| report.fusions.get(n).map_or(0, |f| f.sites);
-    let found = (sites("rms_norm"), sites("rms_norm_grad"));
-    for r in report.regions.iter().flat_map(|r| &r.reasons) {
-        let d = replay(&after, &report.regions[0], r).expect("the reason can be replayed");
-        assert!(d < 4e-6, "{}: {d}", r.rule);
-    }
-    (found, after, report)
+    let (after, report) = recognised::recognised(source, BOUNDS);
+    ((sites(&report, "rms_norm"), sites(&report, "rms_norm_grad")), after, report)
 }
 
 fn main_ops(m: &Module) -> Vec<&'static str> {

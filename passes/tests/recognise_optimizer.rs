@@ -1,10 +1,10 @@
 //! AdamW: the two spellings that are found, near misses that are not.
 
-use msc_ir::interp::{Mode, run};
-use msc_ir::{Module, Tensor, text};
-use msc_passes::recognise::check::difference;
-use msc_passes::recognise::check::random::Random;
-use msc_passes::recognise::{recognise_graph, replay};
+mod recognised;
+
+use msc_ir::interp::Mode;
+use msc_ir::{Module, text};
+use recognised::{Bounds, sites};
 
 /// optax: zero epsilon inside the root, decay, the learning rate a scalar of the program.
 const PLAIN: &str = r#"module @update
@@ -71,34 +71,13 @@ graph @main(%0: f32[4,6], %1: f32[4,6], %2: f32[4,6], %3: f32[4,6], %4: f32[], %
 }
 "#;
 
-/// Recognises, checks the module, its numbers and the reasons; how many steps were found.
+/// The ops are the same, in the same order.
+const BOUNDS: Bounds = Bounds { modes: &[(Mode::Spec, 1e-12), (Mode::Wide, 1e-12)], replay: 1e-6 };
+
+/// How many steps were found.
 fn recognised(source: &str) -> (usize, Module) {
-    let before = text::parse(source).unwrap_or_else(|e| panic!("{e}\n{source}"));
-    let mut after = before.clone();
-    let main = after.graph_by_name("main").expect("main");
-    let report = recognise_graph(&mut after, main).expect("recognises");
-    msc_ir::verify::verify(&after).expect("verifies");
-    let mut rng = Random::new(9);
-    let types = before.graph(main).param_types();
-    let inputs: Vec<Tensor> = types
-        .iter()
-        .map(|t| Tensor::from_f64s(t, &(0..t.elements()).map(|_| rng.small()).collect::<Vec<_>>()))
-        .collect();
-    for mode in [Mode::Spec, Mode::Wide] {
-        let a = run(&before, main, &inputs, mode).expect("runs");
-        let b = run(&after, main, &inputs, mode).expect("runs");
-        for (x, y) in a.iter().zip(&b) {
-            // The ops are the same, in the same order.
-            assert!(difference(x, y) < 1e-12, "{mode:?}: {}", text::print(&after));
-        }
-    }
-    for r in report.regions.iter().flat_map(|r| &r.reasons) {
-        let d = replay(&after, &report.regions[0], r).expect("the reason can be replayed");
-        assert!(d < 1e-6, "{}: {d}", r.rule);
-    }
-    // The text form keeps every number.
-    assert_eq!(text::print(&text::parse(&text::print(&after)).expect("parses")), text::print(&after));
-    (report.fusions.get("adamw").map_or(0, |f| f.sites), after)
+    let (after, report) = recognised::recognised(source, BOUNDS);
+    (sites(&report, "adamw"), after)
 }
 
 #[test]

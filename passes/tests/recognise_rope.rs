@@ -1,40 +1,16 @@
 //! Rotary embedding and softmax: spellings that are found, near misses that are not found wrongly.
 
-use msc_ir::interp::{Mode, run};
-use msc_ir::{Module, Tensor, text};
-use msc_passes::recognise::check::difference;
-use msc_passes::recognise::check::random::Random;
-use msc_passes::recognise::{Report, recognise_graph, replay};
+mod recognised;
 
-/// Recognises; the numbers must stay whatever was found.
+use msc_ir::interp::Mode;
+use msc_ir::{Module, text};
+use msc_passes::recognise::Report;
+use recognised::{Bounds, sites};
+
+const BOUNDS: Bounds = Bounds { modes: &[(Mode::Wide, 1e-12)], replay: 1e-12 };
+
 fn recognised(source: &str) -> (Module, Report) {
-    let before = text::parse(source).unwrap_or_else(|e| panic!("{e}\n{source}"));
-    msc_ir::verify::verify(&before).unwrap_or_else(|e| panic!("{e}\n{source}"));
-    let mut after = before.clone();
-    let main = after.graph_by_name("main").expect("a graph");
-    let report = recognise_graph(&mut after, main).expect("recognises");
-    msc_ir::verify::verify(&after).unwrap_or_else(|e| panic!("{e}\n{}", text::print(&after)));
-    let mut rng = Random::new(5);
-    let inputs: Vec<Tensor> = before
-        .graph(main)
-        .param_types()
-        .iter()
-        .map(|t| Tensor::from_f64s(t, &(0..t.elements()).map(|_| rng.small()).collect::<Vec<_>>()))
-        .collect();
-    let a = run(&before, main, &inputs, Mode::Wide).expect("runs");
-    let b = run(&after, main, &inputs, Mode::Wide).expect("runs");
-    for (x, y) in a.iter().zip(&b) {
-        assert!(difference(x, y) < 1e-12, "{}", text::print(&after));
-    }
-    for r in &report.regions[0].reasons {
-        let d = replay(&after, &report.regions[0], r).expect("replays");
-        assert!(d < 1e-12, "{} differs by {d}", r.rule);
-    }
-    (after, report)
-}
-
-fn sites(report: &Report, name: &str) -> usize {
-    report.fusions.get(name).map_or(0, |f| f.sites)
+    recognised::recognised(source, BOUNDS)
 }
 
 const X: &str = "f32[2,3,4,8]";

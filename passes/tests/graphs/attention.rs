@@ -65,6 +65,8 @@ pub enum Fault {
     GradientOfKeys,
     /// The gradient of a later query's scores is dropped too.
     GradientMask,
+    /// The gradient of scores this far apart is dropped too.
+    GradientWindow(i64),
     /// The gradient multiplies by the weights twice.
     GradientTwice,
 }
@@ -90,6 +92,8 @@ pub struct Spelling {
     pub late: bool,
     /// The gradient follows.
     pub gradient: bool,
+    /// Queries, and keys.
+    pub length: usize,
     /// The fault.
     pub fault: Fault,
 }
@@ -105,12 +109,12 @@ pub const PLAIN: Spelling = Spelling {
     cap: false,
     late: false,
     gradient: true,
+    length: 5,
     fault: Fault::None,
 };
 
 const B: usize = 2;
 const K: usize = 3;
-const S: usize = 5;
 const H: usize = 4;
 const SCALE: f64 = 0.5;
 const CAP: f64 = 2.0;
@@ -213,9 +217,9 @@ impl Maker {
         self.reshape(v, &[s[0], s[2], s[1] * s[3]])
     }
 
-    /// Whether a key is kept, `i1[S,S]`.
-    fn kept(&mut self, window: Option<i64>, shift: i64) -> ValueId {
-        let ty = TensorType::new(DType::I32, [S, S]);
+    /// Whether a key is kept, `i1[length,length]`.
+    fn kept(&mut self, length: usize, window: Option<i64>, shift: i64) -> ValueId {
+        let ty = TensorType::new(DType::I32, [length, length]);
         let i = self.op(Iota { ty: ty.clone(), dim: 0 }, &[]);
         let j = self.op(Iota { ty, dim: 1 }, &[]);
         let shift = self.splat(i, shift as f64);
@@ -235,14 +239,14 @@ impl Maker {
 /// of the mask if it has one, to the output and the gradients of queries, keys and values.
 pub fn attention(sp: &Spelling) -> Module {
     let mut m = Maker { module: Module::new("step"), graph: Graph::new("main") };
-    let (g, heads) = (sp.group, K * sp.group);
-    let q0 = m.param(sp.dtype, &[B, S, heads * H]);
-    let k0 = m.param(sp.dtype, &[B, S, K * H]);
-    let v0 = m.param(sp.dtype, &[B, S, K * H]);
-    let dy0 = m.param(sp.dtype, &[B, S, heads * H]);
+    let (g, heads, s) = (sp.group, K * sp.group, sp.length);
+    let q0 = m.param(sp.dtype, &[B, s, heads * H]);
+    let k0 = m.param(sp.dtype, &[B, s, K * H]);
+    let v0 = m.param(sp.dtype, &[B, s, K * H]);
+    let dy0 = m.param(sp.dtype, &[B, s, heads * H]);
     let input = match sp.mask {
-        Mask::Padding => Some(m.param(DType::I1, &[B, S])),
-        Mask::Bias => Some(m.param(DType::F32, &[heads, S, S])),
+        Mask::Padding => Some(m.param(DType::I1, &[B, s])),
+        Mask::Bias => Some(m.param(DType::F32, &[heads, s, s])),
         _ => None,
     };
     let (q1, k1, v1) = (m.heads(q0, heads), m.heads(k0, K), m.heads(v0, K));
@@ -255,22 +259,22 @@ pub fn attention(sp: &Spelling) -> Module {
         }
         _ => {}
     }
-    let wide = [B, K, g, S, H];
+    let wide = [B, K, g, s, H];
     if sp.grouped {
         q = m.reshape(q, &wide);
     } else if g > 1 {
         let repeated = m.broadcast(k, &wide, &[0, 1, 3, 4]);
-        k = m.reshape(repeated, &[B, heads, S, H]);
+        k = m.reshape(repeated, &[B, heads, s, H]);
         v = if sp.fault == Fault::Tiled {
-            let tiled = m.broadcast(v, &[B, g, K, S, H], &[0, 2, 3, 4]);
-            m.reshape(tiled, &[B, heads, S, H])
+            let tiled = m.broadcast(v, &[B, g, K, s, H], &[0, 2, 3, 4]);
+            m.reshape(tiled, &[B, heads, s, H])
         } else {
             let repeated = m.broadcast(v, &wide, &[0, 1, 3, 4]);
-            m.reshape(repeated, &[B, heads, S, H])
+            m.reshape(repeated, &[B, heads, s, H])
         };
     }
-    let all = [B, heads, S, S];
-    let grouped = [B, K, g, S, S];
+    let all = [B, heads, s, s];
+    let grouped = [B, K, g, s, s];
     let mut s = if sp.grouped {
         // Keys on the left.
         let s = m.dot(k, q, 2, (&[3], &[4]));
@@ -298,8 +302,8 @@ pub fn attention(sp: &Spelling) -> Module {
     let mut selected = None;
     match (sp.mask, input) {
         (Mask::CausalAdd, _) => {
-            let kept = m.kept(None, 0);
-            let ty = TensorType::new(DType::F32, [S, S]);
+            let kept = m.kept(sp.length, None, 0);
+            let ty = TensorType::new(DType::F32, [sp.length, sp.length]);
             let zero = m.module.constants.intern_splat(ty.clone(), 0.0);
             let zero = m.op(ConstantOp { id: zero }, &[]);
             let least = m.module.constants.intern_splat(ty, f64::from(f32::MIN));
@@ -309,7 +313,7 @@ pub fn attention(sp: &Spelling) -> Module {
             s = m.op(Add, &[s, bias]);
         }
         (Mask::Window(n), _) => {
-            let kept = m.kept(Some(n), 0);
+            let kept = m.kept(sp.length, Some(n), 0);
             let kept = m.broadcast(kept, &all, &[2, 3]);
             let fill = m.splat(s, -1e9);
             s = m.op(Select::Select, &[kept, s, fill]);
@@ -340,13 +344,13 @@ pub fn attention(sp: &Spelling) -> Module {
         let w = m.reshape(weights, &grouped);
         let o = m.dot(v, w, 2, (&[2], &[4]));
         let o = m.transpose(o, &[0, 1, 3, 4, 2]);
-        m.reshape(o, &[B, heads, S, H])
+        m.reshape(o, &[B, heads, sp.length, H])
     } else {
         m.product(weights, v, (3, 2), sp.flat)
     };
     if sp.late {
         let row = m.reduce(summed, axis, Monoid::Sum);
-        let row = m.broadcast(row, &[B, heads, S, H], &[0, 1, 2]);
+        let row = m.broadcast(row, &[B, heads, sp.length, H], &[0, 1, 2]);
         o = m.op(Divide, &[o, row]);
     }
     let mut results = vec![m.joined(o)];
@@ -379,8 +383,12 @@ pub fn attention(sp: &Spelling) -> Module {
             ds = m.op(Multiply, &[ds, p]);
         }
         let mut selected = selected;
+        if let Fault::GradientWindow(n) = sp.fault {
+            let kept = m.kept(sp.length, Some(n), 0);
+            selected = Some(m.broadcast(kept, &all, &[2, 3]));
+        }
         if sp.fault == Fault::GradientMask {
-            let kept = m.kept(None, -1);
+            let kept = m.kept(sp.length, None, -1);
             selected = Some(m.broadcast(kept, &all, &[2, 3]));
         }
         if let Some(kept) = selected {
@@ -404,7 +412,7 @@ pub fn attention(sp: &Spelling) -> Module {
             let d = m.reshape(ds, &grouped);
             let dq = m.dot(d, k, 2, (&[4], &[2]));
             let dk = m.dot(d, q, 2, (&[2, 3], &[2, 3]));
-            (m.reshape(dq, &[B, heads, S, H]), dk)
+            (m.reshape(dq, &[B, heads, sp.length, H]), dk)
         } else {
             let dk = m.product(ds, q, (2, 2), sp.flat);
             (m.product(ds, k, (3, 2), sp.flat), m.grouped_sum(dk, g))

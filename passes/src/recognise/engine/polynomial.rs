@@ -95,6 +95,10 @@ impl Polynomial {
         (out.terms.len() <= MAX_TERMS).then_some(out)
     }
 
+    fn is_finite(&self) -> bool {
+        self.terms.values().all(|t| t.0.is_finite() && t.1.is_finite())
+    }
+
     /// Without the terms that cancel: literals are rounded decimals, so what is left of a difference is not 0.
     fn reduced(mut self) -> Polynomial {
         self.terms.retain(|_, c| c.0.abs() > LITERAL_TOLERANCE * c.1);
@@ -129,6 +133,8 @@ pub struct Polynomials<'g> {
     memo: HashMap<Id, Option<Polynomial>>,
     /// Classes being expanded.
     open: BTreeSet<Id>,
+    /// Whether one of them was met again: what is below it is then not known for good.
+    cut: bool,
 }
 
 /// The op of a node that polynomials look through, and its operands.
@@ -151,12 +157,7 @@ impl<'g> Polynomials<'g> {
     /// Polynomials in which `anchors` are atoms.
     pub fn new(graph: &'g Graph, users: &Users, anchors: BTreeSet<Id>) -> Polynomials<'g> {
         let reached = users.reached(anchors.iter().copied());
-        Polynomials { graph, anchors, reached, memo: HashMap::new(), open: BTreeSet::new() }
-    }
-
-    /// The classes that depend on an anchor, anchors included.
-    pub fn reached(&self) -> &BTreeSet<Id> {
-        &self.reached
+        Polynomials { graph, anchors, reached, memo: HashMap::new(), open: BTreeSet::new(), cut: false }
     }
 
     /// A class that is the product of these atoms, if there is one.
@@ -185,6 +186,7 @@ impl<'g> Polynomials<'g> {
             return v.is_finite().then(|| Polynomial::constant(v));
         }
         if self.open.contains(&class) {
+            self.cut = true;
             return None;
         }
         if let Some(p) = self.memo.get(&class) {
@@ -192,14 +194,18 @@ impl<'g> Polynomials<'g> {
         }
         let sums = self.reached.contains(&class);
         self.open.insert(class);
+        let above = std::mem::take(&mut self.cut);
         let graph = self.graph;
         let terms = graph[class].nodes.iter().filter_map(|n| arithmetic(graph, n));
         let found = terms.filter(|t| sums || !is_sum(t.0)).find_map(|(op, args)| self.arithmetic(op, args));
+        // Beyond the largest number a coefficient says nothing.
+        let found = found.filter(Polynomial::is_finite);
         self.open.remove(&class);
         let out = found.or_else(|| (!sums).then(|| Polynomial::atom(class)));
-        if self.open.is_empty() || out.is_some() {
+        if out.is_some() || !self.cut || self.open.is_empty() {
             self.memo.insert(class, out.clone());
         }
+        self.cut |= above;
         out
     }
 

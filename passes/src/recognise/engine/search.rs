@@ -3,12 +3,15 @@
 use super::label::{COL, Indexed, positional};
 use super::matching::{Matcher, is_literal};
 use super::pattern::{Head, Pattern};
+use super::polynomial;
 use super::rule::{Binding, Count, Frame, Match, Root, Rule};
 use super::term::{Graph, Node, behind_barriers};
 use super::view::{Base, Product, Views, is_product};
 use egg::Id;
 use msc_ir::Op;
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 /// Levels of additions through which a class is looked at for the terms of a sum: as many as the longest sum
 /// pattern has terms.
@@ -26,6 +29,7 @@ pub struct Searcher<'g> {
     classes: Vec<Id>,
     /// What was read of the e-graph, by the classes that were left as they are: rules share them.
     contexts: BTreeMap<BTreeSet<Id>, Context<'g>>,
+    arithmetic: Rc<OnceCell<polynomial::Users>>,
     /// For each class those that a row op computes from it directly.
     users: Option<BTreeMap<Id, BTreeSet<Id>>>,
     /// For each class asked for, those that row ops compute from it.
@@ -54,6 +58,7 @@ impl<'g> Searcher<'g> {
             program,
             classes,
             contexts: BTreeMap::new(),
+            arithmetic: Rc::default(),
             users: None,
             computed: BTreeMap::new(),
         }
@@ -197,9 +202,9 @@ impl<'g> Searcher<'g> {
     }
 
     fn context(&mut self, opaque: &BTreeSet<Id>) -> &mut Context<'g> {
-        let graph = self.graph;
+        let (graph, users) = (self.graph, self.arithmetic.clone());
         self.contexts.entry(opaque.clone()).or_insert_with(|| Context {
-            matcher: Matcher::new(graph, opaque.clone()),
+            matcher: Matcher::new(graph, opaque.clone(), users),
             near: None,
             lookup: None,
         })

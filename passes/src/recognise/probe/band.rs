@@ -24,6 +24,9 @@ const MAX_PIECES: usize = 8;
 /// Ops between a mask and its leaves. Exporters need about a dozen.
 const MAX_DEPTH: usize = 40;
 
+/// Below this whole numbers are doubles.
+const EXACT: f64 = (1u64 << 53) as f64;
+
 /// Elements of a constant up to which it is looked through.
 const MAX_CONSTANT: usize = 1 << 22;
 
@@ -57,6 +60,12 @@ enum Form {
 }
 
 impl Band {
+    /// Where the value changes: the first `i − j` of each piece but the first.
+    pub fn edges(&self) -> impl Iterator<Item = i64> {
+        let (lo, hi) = if self.value().is_some() { (None, None) } else { (self.lo, self.hi) };
+        lo.into_iter().chain(hi.map(|h| h + 1))
+    }
+
     /// One value everywhere.
     pub fn uniform(value: f64) -> Band {
         let value = Scalar::new(value);
@@ -280,11 +289,12 @@ impl<'v, V: Values> Bands<'v, V> {
     fn constant(&self, id: msc_ir::ConstId, ty: &TensorType) -> Option<Form> {
         let c = self.module.constants.get(id);
         if let ConstData::Splat(_) = c.data {
-            return c.splat_value().map(Form::Uniform);
+            // A double does not tell greater whole numbers apart.
+            return c.splat_value().filter(|v| ty.dtype.is_float() || v.abs() < EXACT).map(Form::Uniform);
         }
         let dims: Vec<usize> = (0..ty.rank()).filter(|&d| ty.shape[d] != 1).collect();
         let &[rows, cols] = dims.as_slice() else { return None };
-        if ty.elements() > MAX_CONSTANT {
+        if ty.elements() == 0 || ty.elements() > MAX_CONSTANT {
             return None;
         }
         let (n, m) = (ty.shape[rows] as i64, ty.shape[cols] as i64);
@@ -338,6 +348,17 @@ impl<'v, V: Values> Bands<'v, V> {
     }
 }
 
+/// Offsets up to which sums with indices are exact in a type, as long as no dimension has as many elements; 0 for other
+/// types.
+fn limit(t: DType) -> f64 {
+    match t {
+        DType::I32 => (1i64 << 30) as f64,
+        DType::F32 => (1i64 << 23) as f64,
+        DType::I64 | DType::F64 => (1i64 << 50) as f64,
+        _ => 0.0,
+    }
+}
+
 /// An op of which an operand is an affine function of indices.
 fn affine(
     op: &Op,
@@ -347,11 +368,15 @@ fn affine(
 ) -> Option<Form> {
     let parts = |f: &Form| match f {
         Form::Affine { coefficients, offset } => Some((coefficients.clone(), *offset)),
-        Form::Uniform(v) if v.fract() == 0.0 && v.abs() < 1e15 => Some((BTreeMap::new(), *v as i64)),
+        Form::Uniform(v) if v.fract() == 0.0 && v.abs() <= limit(from) => Some((BTreeMap::new(), *v as i64)),
         _ => None,
     };
-    // Indices are exact in these types: no dimension has 2²⁴ elements. Unsigned differences would wrap around.
-    let exact = |t: DType| matches!(t, DType::I32 | DType::I64 | DType::F32 | DType::F64);
+    // Unsigned differences would wrap around.
+    let exact = |t: DType| limit(t) > 0.0;
+    let fits = |f: &(BTreeMap<usize, i64>, i64)| {
+        let all = f.0.values().chain([&f.1]);
+        all.map(|x| x.unsigned_abs() as f64).fold(0.0, f64::max) <= limit(to)
+    };
     if !exact(from) {
         return None;
     }
@@ -359,22 +384,22 @@ fn affine(
         let ((mut c, o), (d, p)) = (parts(&forms[0])?, parts(&forms[1])?);
         for (dim, x) in d {
             let sum = c.entry(dim).or_insert(0);
-            *sum += sign * x;
+            *sum = sum.checked_add(sign.checked_mul(x)?)?;
         }
         c.retain(|_, x| *x != 0);
         Some((c, o.checked_add(sign.checked_mul(p)?)?))
     };
     let made = |(coefficients, offset): (BTreeMap<usize, i64>, i64)| Form::Affine { coefficients, offset };
     match op {
-        Op::Convert(Convert::Value(_)) if exact(to) => Some(forms[0].clone()),
+        Op::Convert(Convert::Value(_)) => parts(&forms[0]).filter(fits).map(made),
         Op::Binary(b) => match b.kind {
-            BinaryKind::Add => combine(1).map(made),
-            BinaryKind::Subtract => combine(-1).map(made),
+            BinaryKind::Add => combine(1).filter(fits).map(made),
+            BinaryKind::Subtract => combine(-1).filter(fits).map(made),
             _ => None,
         },
         Op::Compare(_) => {
             let (c, offset) = combine(-1)?;
-            let of = |t: i64| scalar(&[(t + offset) as f64, 0.0]);
+            let of = |t: i64| scalar(&[t.checked_add(offset)? as f64, 0.0]);
             let &[(rows, p), (cols, q)] = c.into_iter().collect::<Vec<_>>().as_slice() else { return None };
             if p.abs() != 1 || p + q != 0 {
                 return None;
@@ -410,7 +435,7 @@ impl Form {
                 for (d, c) in coefficients {
                     if let Some((e, start)) = to(d) {
                         out.insert(e, c);
-                        offset += c * start;
+                        offset = offset.checked_add(c.checked_mul(start)?)?;
                     }
                 }
                 Some(Form::Affine { coefficients: out, offset })

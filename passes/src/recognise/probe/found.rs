@@ -78,6 +78,14 @@ impl Solved {
         Some((0..self.slice.graph.ty(v).rank()).map(|d| self.atoms.dim(v, d)).collect())
     }
 
+    /// A value of the slice as a result, of these dimensions, of a named op. `None` if no layout op leads there.
+    pub fn output(&self, name: &'static str, result: u32, value: Index, from: &[AtomList]) -> Option<Output> {
+        let size = |a: AtomId| self.atoms.size(a);
+        let shape: Vec<usize> = from.iter().map(|l| l.iter().map(|&a| size(a)).product()).collect();
+        let ops = arrange(&shape, from, &self.dims(value)?, size)?;
+        Some(Output { name, result, value, ops })
+    }
+
     /// The atoms of a value, in order.
     pub fn all(&self, i: Index) -> Option<AtomList> {
         Some(self.dims(i)?.into_iter().flatten().collect())

@@ -38,11 +38,6 @@ pub struct Value<'r> {
 }
 
 impl Value<'_> {
-    /// The op, if it has one result.
-    pub fn single(&self) -> Option<&Op> {
-        self.op.filter(|_| !matches!(self.op, Some((Op::Call(_) | Op::While(_), _)))).map(|o| o.0)
-    }
-
     /// Whether it takes no operands: a constant or an `iota`.
     pub fn is_closed(&self) -> bool {
         self.op.is_some() && self.operands.is_empty()
@@ -178,8 +173,16 @@ impl<'r> Program<'r> {
             if v.op.is_some()
                 && let Some(band) = bands.steps(i).and_then(|s| s.band())
             {
-                let made = band.build(scratch, &mut slice.graph, v.ty).map_err(|_| i)?;
-                slice.made.insert(i, made);
+                slice.band(scratch, i, &band, v.ty)?;
+                todo.pop();
+                continue;
+            }
+            // A mask that keeps everything, or nothing, depends on no index.
+            if !v.operands.is_empty()
+                && !v.ty.dtype.is_float()
+                && let Some(value) = bands.uniform(i)
+            {
+                slice.band(scratch, i, &Band::uniform(value), v.ty)?;
                 todo.pop();
                 continue;
             }
@@ -238,9 +241,10 @@ impl<'r> Program<'r> {
                 let made = slice.graph.add(scratch, op.clone(), &args, v.loc).map_err(|_| i)?;
                 *made.get(index).ok_or(i)?
             }
-            (None, Some(b)) => b.build(scratch, &mut slice.graph, v.ty).map_err(|_| i)?,
+            (None, Some(b)) => return slice.band(scratch, i, b, v.ty),
             _ => return Err(i),
         };
+        slice.indexed |= matches!(v.op, Some((Op::Iota(_), _)));
         slice.made.insert(i, made);
         Ok(())
     }
@@ -253,6 +257,20 @@ pub struct Slice {
     pub graph: msc_ir::Graph,
     /// What each value is in it.
     pub made: BTreeMap<Index, ValueId>,
+    /// The masks that it makes.
+    pub bands: Vec<Band>,
+    /// Whether something in it depends on indices in another way.
+    pub indexed: bool,
+}
+
+impl Slice {
+    /// Makes a mask.
+    fn band(&mut self, scratch: &mut Module, i: Index, band: &Band, ty: &TensorType) -> Result<(), Index> {
+        let made = band.build(scratch, &mut self.graph, ty).map_err(|_| i)?;
+        self.made.insert(i, made);
+        self.bands.push(*band);
+        Ok(())
+    }
 }
 
 impl Values for Program<'_> {

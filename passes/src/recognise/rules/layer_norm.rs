@@ -4,7 +4,7 @@
 //! the rows, and arrange the three parts of dx as its differentiation left them: multiplied out, they are one
 //! polynomial in x, dy, γ and the variance.
 
-use super::norm::{Given, give, give_rstd, indexed, row_operand, rstd, weight};
+use super::norm::{Given, RSTD, give, give_rstd, indexed, row_operand, rstd, through, weight};
 use super::{refuse, root_is};
 use crate::recognise::define;
 use crate::recognise::engine::rule::{Applier, Root, root, unless};
@@ -39,9 +39,6 @@ const V: &str = concat!("(sum (as ?m ", variance!(), ") ?eps:const)");
 
 const CENTRED: &str = concat!("(polynomial ", centred!(), ")");
 
-/// The statistic.
-const RSTD: &str = "(product (pow (rows ?v) -1/2))";
-
 /// 1 where the variance is above its bound 0, ½ where it is at it: the gradient of `max(0, variance)`. What it
 /// multiplies is 0 where the variance is.
 const TIE: &str = "(divide (select (compare.eq ?m ?m) 1 0) (select (compare.eq ?m 0) 2 1))";
@@ -63,13 +60,6 @@ macro_rules! dgamma {
 macro_rules! dbeta {
     ($dy:literal) => {
         concat!("(polynomial (product (cols (reduce.sum.leading ", $dy, "))))")
-    };
-}
-
-/// `rstd·g`, where `g` is these factors.
-macro_rules! through {
-    ($g:literal) => {
-        concat!("(product ", $g, " (rows (pow ?v -1/2)))")
     };
 }
 

@@ -8,6 +8,17 @@ use crate::recognise::engine::{Builder, Match, WhyNot};
 use egg::Id;
 use msc_ir::ops::unary::UnaryKind::Rsqrt;
 
+/// The statistic.
+pub(super) const RSTD: &str = "(product (pow (rows ?v) -1/2))";
+
+/// `rstd·g`, where `g` is these factors.
+macro_rules! through {
+    ($g:literal) => {
+        concat!("(product ", $g, " (rows (pow ?v -1/2)))")
+    };
+}
+pub(super) use through;
+
 /// The class of a variable with what its dimensions mean.
 pub(super) fn indexed<'m>(m: &'m Match, name: &'static str) -> Result<&'m Indexed, WhyNot> {
     m.class(name).ok_or_else(|| refuse(format!("{name} is nowhere a value of the program")))

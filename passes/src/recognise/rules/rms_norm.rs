@@ -2,7 +2,7 @@
 //!
 //! One spelling each, in products and sums: how exporters arrange the factors is the views' business.
 
-use super::norm::{Given, give, give_rstd, indexed, row_operand, rstd, weight};
+use super::norm::{Given, RSTD, give, give_rstd, indexed, row_operand, rstd, through, weight};
 use super::refuse;
 use crate::recognise::define;
 use crate::recognise::engine::rule::{Applier, Root, root, unless};
@@ -16,9 +16,6 @@ const VARIANCE: &str = "(sum (product 1/D (rows (reduce.sum.last (multiply ?x ?x
 /// The same of a narrow operand, squared in f32.
 const VARIANCE_OF_NARROW: &str =
     "(sum (product 1/D (rows (reduce.sum.last (multiply (convert ?x) (convert ?x))))) ?eps:const)";
-
-/// The statistic.
-const RSTD: &str = "(product (pow (rows ?v) -1/2))";
 
 const Y: &str = "(product (cols ?gamma) ?x (rows (pow ?v -1/2)))";
 
@@ -34,13 +31,6 @@ const DGAMMA: &str = "(product (cols (reduce.sum.leading (product ?dy ?x (rows (
 macro_rules! normal {
     () => {
         "(convert ?x) (rows (pow ?v -1/2))"
-    };
-}
-
-/// `rstd·g` of a narrow x, where `g` is these factors.
-macro_rules! through {
-    ($g:literal) => {
-        concat!("(product ", $g, " (rows (pow ?v -1/2)))")
     };
 }
 

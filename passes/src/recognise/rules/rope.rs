@@ -4,14 +4,11 @@
 use crate::recognise::engine::region::Region;
 use crate::recognise::engine::run::Run;
 use crate::recognise::engine::term::Graph;
-use crate::recognise::probe::found::{
-    Bound, Found, Output, Solved, add_fused, operand, operands, results, solve,
-};
-use crate::recognise::probe::layout::arrange;
+use crate::recognise::probe::found::{Bound, Found, Solved, add_fused, operand, operands, results, solve};
 use crate::recognise::probe::program::{Index, Program};
 use crate::recognise::probe::trial::Trial;
 use crate::recognise::probe::unite::unite;
-use msc_ir::factor::solve::{AtomId, AtomList};
+use msc_ir::factor::solve::AtomList;
 use msc_ir::ops::binary::BinaryKind;
 use msc_ir::ops::fused::FusedKind;
 use msc_ir::ops::unary::UnaryKind;
@@ -223,7 +220,7 @@ fn trial(
     if let (Some(mine), Some(last)) = (wide.last_mut(), to.last()) {
         mine.clone_from(last);
     }
-    let trial = Trial { slice: &solved.slice, atoms: &solved.atoms, floor: 2, seed: 0x726f_7065 };
+    let trial = Trial { slice: &solved.slice, atoms: &solved.atoms, edges: &[], seed: 0x726f_7065 };
     let holds = trial.run(scratch, &mut |scratch, size, types| {
         let mut g = msc_ir::Graph::new("named");
         let args = operands(&mut g, scratch, solved, &sorted, size, types)?;
@@ -239,11 +236,7 @@ fn trial(
     if holds != [true] {
         return Ok(None);
     }
-    let size = |a: AtomId| solved.atoms.size(a);
-    let to = solved.dims(place.y).ok_or("the result is not part of the computation")?;
-    let ops =
-        arrange(&p.values[place.x].ty.shape, &wide, &to, size).ok_or("the result has other dimensions")?;
+    let y = solved.output("y", 0, place.y, &wide).ok_or("the result has other dimensions")?;
     let args = bounds.iter().map(|b| operand(p, solved, b)).collect::<Result<_, _>>()?;
-    let outputs = vec![Output { name: "y", result: 0, value: place.y, ops }];
-    Ok(Some(Found { rule: "rope", kind: kind.clone(), operands: args, given: Vec::new(), outputs }))
+    Ok(Some(Found { rule: "rope", kind: kind.clone(), operands: args, given: Vec::new(), outputs: vec![y] }))
 }

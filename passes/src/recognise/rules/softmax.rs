@@ -8,11 +8,11 @@ use crate::recognise::engine::term::Graph;
 use crate::recognise::probe::found::{
     Bound, Found, Operand, Output, Solved, add_fused, closed, operand, operands, results, solve,
 };
-use crate::recognise::probe::layout::{arrange, fits};
+use crate::recognise::probe::layout::fits;
 use crate::recognise::probe::program::{Index, Program};
 use crate::recognise::probe::trial::Trial;
 use crate::recognise::probe::unite::unite;
-use msc_ir::factor::solve::{AtomId, AtomList};
+use msc_ir::factor::solve::AtomList;
 use msc_ir::ops::binary::BinaryKind;
 use msc_ir::ops::fused::FusedKind;
 use msc_ir::ops::unary::UnaryKind;
@@ -120,7 +120,7 @@ fn tried(
         .zip(names)
         .map(|(&i, name)| Bound { name, param: i, aliases: vec![i], dims: wide.clone() })
         .collect();
-    let trial = Trial { slice: &solved.slice, atoms: &solved.atoms, floor: 2, seed: 0x736f_6674 };
+    let trial = Trial { slice: &solved.slice, atoms: &solved.atoms, edges: &[], seed: 0x736f_6674 };
     let holds = trial.run(&mut scratch, &mut |scratch, size, types| {
         let mut g = msc_ir::Graph::new("named");
         let args = operands(&mut g, scratch, &solved, &bounds, size, types)?;
@@ -132,18 +132,10 @@ fn tried(
         g.set_results(results);
         Ok(g)
     })?;
-    let size = |a: AtomId| solved.atoms.size(a);
-    let shape: Vec<usize> = wide.iter().map(|l| l.iter().map(|&a| size(a)).product()).collect();
     let name = if gradient { "dx" } else { "y" };
-    let outputs: Vec<Output> = candidates
-        .iter()
-        .zip(&holds)
-        .filter(|h| *h.1)
-        .filter_map(|(&value, _)| {
-            let ops = arrange(&shape, &wide, &solved.dims(value)?, size)?;
-            Some(Output { name, result: 0, value, ops })
-        })
-        .collect();
+    let agreeing = candidates.iter().zip(&holds).filter(|h| *h.1);
+    let outputs: Vec<Output> =
+        agreeing.filter_map(|(&value, _)| solved.output(name, 0, value, &wide)).collect();
     let args = bounds.iter().map(|b| operand(p, &solved, b)).collect::<Result<Vec<_>, _>>()?;
     Ok((args, outputs))
 }

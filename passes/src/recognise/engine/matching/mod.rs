@@ -12,6 +12,7 @@ use super::rule::{Binding, Found, Match};
 use super::term::{Graph, Node, behind_barriers};
 use super::view::Views;
 use msc_ir::{Op, TensorType};
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -38,22 +39,17 @@ pub struct Matcher<'g> {
     pub views: Views<'g>,
     /// Views of the classes as polynomials.
     pub polynomials: Views<'g>,
-    users: Option<Rc<Users>>,
+    /// Of the whole e-graph, made when first asked for.
+    users: Rc<OnceCell<Users>>,
     /// Classes multiplied out, by the classes that are left as they are.
     expressions: BTreeMap<BTreeSet<egg::Id>, Polynomials<'g>>,
 }
 
 impl<'g> Matcher<'g> {
-    /// A matcher whose views treat `opaque` classes as factors.
-    pub fn new(graph: &'g Graph, opaque: BTreeSet<egg::Id>) -> Matcher<'g> {
+    /// A matcher whose views treat `opaque` classes as factors. Matchers of one e-graph share `users`.
+    pub fn new(graph: &'g Graph, opaque: BTreeSet<egg::Id>, users: Rc<OnceCell<Users>>) -> Matcher<'g> {
         let polynomials = Views::multiplied_out(graph, opaque.clone());
-        Matcher {
-            graph,
-            views: Views::new(graph, opaque),
-            polynomials,
-            users: None,
-            expressions: BTreeMap::new(),
-        }
+        Matcher { graph, views: Views::new(graph, opaque), polynomials, users, expressions: BTreeMap::new() }
     }
 
     fn splat(&self, at: &Indexed) -> Option<f64> {

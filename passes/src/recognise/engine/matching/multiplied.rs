@@ -6,13 +6,11 @@ use super::super::polynomial::{Polynomials, Users};
 use super::super::rule::{Binding, Match};
 use super::Matcher;
 use std::collections::{BTreeMap, BTreeSet};
-use std::rc::Rc;
 
 impl Matcher<'_> {
     /// Which classes are computed from which by arithmetic.
-    pub fn users(&mut self) -> Rc<Users> {
-        let graph = self.graph;
-        self.users.get_or_insert_with(|| Rc::new(Users::new(graph))).clone()
+    pub fn users(&self) -> &Users {
+        self.users.get_or_init(|| Users::new(self.graph))
     }
 
     /// The classes of the variables in a pattern that are known.
@@ -31,24 +29,25 @@ impl Matcher<'_> {
         if !variables.iter().all(fits) {
             return Vec::new();
         }
-        let users = self.users();
+        let shared = self.users.clone();
+        let users = shared.get_or_init(|| Users::new(self.graph));
         let anchors: BTreeSet<egg::Id> = known.values().copied().collect();
         let graph = self.graph;
         let p = self
             .expressions
             .entry(anchors.clone())
-            .or_insert_with(|| Polynomials::new(graph, &users, anchors));
+            .or_insert_with(|| Polynomials::new(graph, users, anchors));
         let free = variables.iter().find(|v| !known.contains_key(**v)).copied();
         let Some(free) = free else {
             return p.quotient(at.class, expression, &known).map(|_| m.clone()).into_iter().collect();
         };
         let class = match p.quotient(at.class, expression, &known) {
-            Some(rest) => p.class_of(&rest, &users),
+            Some(rest) => p.class_of(&rest, users),
             None => p.factors(at.class).into_iter().find(|&c| {
                 let mut known = known.clone();
                 known.insert(free, c);
                 let anchors = known.values().copied().collect();
-                Polynomials::new(graph, &users, anchors).quotient(at.class, expression, &known).is_some()
+                Polynomials::new(graph, users, anchors).quotient(at.class, expression, &known).is_some()
             }),
         };
         let Some(class) = class else { return Vec::new() };

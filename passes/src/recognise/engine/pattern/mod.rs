@@ -259,13 +259,6 @@ impl Pattern {
         found
     }
 
-    /// Whether some of the pattern is multiplied out.
-    pub fn has_polynomial(&self) -> bool {
-        let mut found = false;
-        self.visit(&mut |p| found |= matches!(p, Pattern::Polynomial(..)));
-        found
-    }
-
     fn visit(&self, f: &mut impl FnMut(&Pattern)) {
         f(self);
         match self {

@@ -2,13 +2,13 @@
 
 use super::BACKWARD;
 use super::find::{Chain, LAYOUT, Place, Through};
-use super::forward::{Sink, Site, after, bound, bounds, floor};
+use super::forward::{Sink, Site, after, bound, bounds, edges};
 use super::roles::{Marks, Roles};
 use crate::recognise::probe::found::{Found, Output, add_fused, closed, operand, operands, results, solve};
-use crate::recognise::probe::layout::{arrange, fits};
+use crate::recognise::probe::layout::fits;
 use crate::recognise::probe::program::{Index, Program};
 use crate::recognise::probe::trial::Trial;
-use msc_ir::factor::solve::{AtomId, AtomList};
+use msc_ir::factor::solve::AtomList;
 use msc_ir::ops::fused::FusedKind;
 use msc_ir::{DType, Graph, Module};
 use std::collections::BTreeSet;
@@ -104,12 +104,9 @@ fn attempt(
         && p.values[params[2]].ty.dtype == p.values[params[0]].ty.dtype;
     let forward = FusedKind::Attention(site.form.clone());
     let kind = FusedKind::AttentionGrad { form: site.form.clone(), output };
-    let trial = Trial {
-        slice: &solved.slice,
-        atoms: &solved.atoms,
-        floor: floor(&site.steps),
-        seed: 0x6772_6164_6965_6e74,
-    };
+    let edges = edges(&site.steps);
+    let trial =
+        Trial { slice: &solved.slice, atoms: &solved.atoms, edges: &edges, seed: 0x6772_6164_6965_6e74 };
     let indices: Vec<Index> = candidates.iter().map(|c| c.1).collect();
     let holds = trial.run(&mut scratch, &mut |scratch, size, types| {
         let mut g = Graph::new("named");
@@ -124,18 +121,9 @@ fn attempt(
         g.set_results(results);
         Ok(g)
     })?;
-    let size = |a: AtomId| solved.atoms.size(a);
-    let outputs: Vec<Output> = candidates
-        .iter()
-        .zip(&holds)
-        .filter(|h| *h.1)
-        .filter_map(|(&(result, value), _)| {
-            let from = &wide[result];
-            let shape: Vec<usize> = from.iter().map(|l| l.iter().map(|&a| size(a)).product()).collect();
-            let ops = arrange(&shape, from, &solved.dims(value)?, size)?;
-            Some(Output { name: NAMES[result], result: result as u32, value, ops })
-        })
-        .collect();
+    let agreeing = candidates.iter().zip(&holds).filter(|h| *h.1);
+    let outputs: Vec<Output> =
+        agreeing.filter_map(|(&(n, value), _)| solved.output(NAMES[n], n as u32, value, &wide[n])).collect();
     let found: BTreeSet<u32> = outputs.iter().map(|o| o.result).collect();
     if let Some(missing) = (0..3).find(|r| !found.contains(r)) {
         return Err(format!("it computes another {} than the program", NAMES[missing as usize]));

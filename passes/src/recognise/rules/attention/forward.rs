@@ -6,7 +6,7 @@ use super::roles::{Marks, Roles};
 use crate::recognise::probe::found::{
     Bound, Found, Output, Solved, add_fused, closed, operand, operands, results, solve,
 };
-use crate::recognise::probe::layout::{arrange, fits};
+use crate::recognise::probe::layout::fits;
 use crate::recognise::probe::program::{Index, Program};
 use crate::recognise::probe::trial::Trial;
 use msc_ir::factor::solve::{AtomId, AtomList, Atoms};
@@ -18,9 +18,6 @@ use std::collections::BTreeSet;
 
 /// Ops after a product that may still be its result in another layout.
 const MAX_AFTER: usize = 12;
-
-/// Band edges up to which trials keep sizes large enough to see them.
-const MAX_EDGE: i64 = 24;
 
 /// A product that takes scores or what comes of them.
 #[derive(Clone, Debug)]
@@ -224,7 +221,6 @@ fn attempt(
     let mut form = form(p, &steps, factor, &tops, &roles, &params);
     form.weighted = place.weights.is_some();
     let kind = FusedKind::Attention(form.clone());
-    let bounds = bounds(p, &solved, &roles, &tops, &steps)?;
     let wide = roles.of_queries(&roles.value_width);
     let fits = |i: Index| solved.dims(i).is_some_and(|d| fits(&wide, &d));
     let candidates: Vec<Index> = candidates.iter().copied().filter(|&i| fits(i)).collect();
@@ -233,34 +229,25 @@ fn attempt(
     }
     let solved = solve(p, module, &mut scratch, &params, &candidates)?;
     let roles = Roles::new(&solved, marks)?;
-    let bounds_again = self::bounds(p, &solved, &roles, &tops, &steps)?;
-    debug_assert_eq!(bounds.len(), bounds_again.len());
+    let bounds = bounds(p, &solved, &roles, &tops, &steps)?;
     let wide = roles.of_queries(&roles.value_width);
-    let trial =
-        Trial { slice: &solved.slice, atoms: &solved.atoms, floor: floor(&steps), seed: 0x6174_7465_6e74 };
+    let edges = edges(&steps);
+    let trial = Trial { slice: &solved.slice, atoms: &solved.atoms, edges: &edges, seed: 0x6174_7465_6e74 };
     let holds = trial.run(&mut scratch, &mut |scratch, size, types| {
         let mut g = Graph::new("named");
-        let args = operands(&mut g, scratch, &solved, &bounds_again, size, types)?;
+        let args = operands(&mut g, scratch, &solved, &bounds, size, types)?;
         let made = add_fused(&mut g, scratch, kind.clone(), &args)?;
         let results = results(&mut g, scratch, &solved, size, &candidates, |_| (made[0], &wide))?;
         g.set_results(results);
         Ok(g)
     })?;
-    let size = |a: AtomId| solved.atoms.size(a);
-    let shape: Vec<usize> = wide.iter().map(|l| l.iter().map(|&a| size(a)).product()).collect();
-    let outputs: Vec<Output> = candidates
-        .iter()
-        .zip(&holds)
-        .filter(|h| *h.1)
-        .filter_map(|(&value, _)| {
-            let ops = arrange(&shape, &wide, &solved.dims(value)?, size)?;
-            Some(Output { name: "o", result: 0, value, ops })
-        })
-        .collect();
+    let agreeing = candidates.iter().zip(&holds).filter(|h| *h.1);
+    let outputs: Vec<Output> =
+        agreeing.filter_map(|(&value, _)| solved.output("o", 0, value, &wide)).collect();
     if outputs.is_empty() {
         return Err("it computes something else than the program".into());
     }
-    let args = bounds_again.iter().map(|b| operand(p, &solved, b)).collect::<Result<_, _>>()?;
+    let args = bounds.iter().map(|b| operand(p, &solved, b)).collect::<Result<_, _>>()?;
     let found = Found { rule: FORWARD, kind, operands: args, given: Vec::new(), outputs };
     Ok(Site { found, form, tops, steps, sinks: sinks.to_vec(), output: output.dot })
 }
@@ -284,14 +271,13 @@ fn orient(steps: &mut [Step], solved: &Solved, roles: &Roles) -> Result<(), Stri
     Ok(())
 }
 
-/// Least sizes of trials: band edges must show.
-pub fn floor(steps: &[Step]) -> usize {
-    let edges = steps.iter().flat_map(|s| match s.kind {
-        ScoreStep::Band { lo, hi, .. } => [lo, hi],
+/// Where the masks of the steps change.
+pub fn edges(steps: &[Step]) -> Vec<i64> {
+    let of = |s: &Step| match s.kind {
+        ScoreStep::Band { lo, hi, .. } => [lo, hi.map(|h| h + 1)],
         _ => [None, None],
-    });
-    let largest = edges.flatten().map(i64::abs).filter(|&e| e <= MAX_EDGE).max();
-    largest.map_or(2, |e| e as usize + 2)
+    };
+    steps.iter().flat_map(of).flatten().collect()
 }
 
 /// The form: the steps, the scale of q and k first; repeated heads where roundings show it.
