@@ -211,22 +211,26 @@ fn interrupt() -> Result<Arc<AtomicUsize>> {
 }
 
 /// Prints. A closed pipe ends the output and nothing else.
-fn show(text: &str) {
-    let _ = std::io::stdout().write_all(text.as_bytes());
+fn show(text: &str) -> Result<()> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Error::Io { path: "standard output".into(), error })
+        }
+        _ => Ok(()),
+    }
 }
 
 fn compile(c: &Compile) -> Result<()> {
     let options = Options { tp: c.tp, dp: c.dp, recognise: !c.no_recognise, fuse: !c.no_fuse };
     let mut compiled = match pipeline::compile(&c.model, &options, c.emit)? {
         Outcome::Emitted(text) => {
-            show(&text);
-            return Ok(());
+            return show(&text);
         }
         Outcome::Compiled(c) => c,
     };
     pipeline::write(&mut compiled, &c.output)?;
     let r = &compiled.report;
-    show(&format!("{}plan: {}\n", r.summary(), c.output.display()));
+    show(&format!("{}plan: {}\n", r.summary(), c.output.display()))?;
     if let Some(path) = &c.report {
         let json = serde_json::to_string_pretty(r).unwrap_or_default();
         std::fs::write(path, json + "\n").map_err(|error| Error::Io { path: path.clone(), error })?;
@@ -239,9 +243,6 @@ fn kernels(k: &Kernels) -> Result<()> {
     let Outcome::Compiled(c) = pipeline::compile(&k.model, &options, None)? else { return Ok(()) };
     match &k.emit {
         None => kernel_check::compare(&c.module, &c.kernels, &mut std::io::stdout()),
-        Some(form) => {
-            show(&kernel_check::emit(&c.kernels, form)?);
-            Ok(())
-        }
+        Some(form) => show(&kernel_check::emit(&c.kernels, form)?),
     }
 }

@@ -162,6 +162,32 @@ fn data_come_back_to_their_beginning_and_say_so() {
     assert!((number("mfu") * seconds * 1e12 / flops - 1.0).abs() < 1e-6);
 }
 
+/// Inputs that are fed are among those that state is judged from.
+#[test]
+fn a_run_on_data_agrees_with_itself() {
+    let b = Bench::of(STEP, &[]);
+    let (data, out) = (b.write("tokens.bin", flat(&tokens(200, VOCABULARY))), b.path("out.npz"));
+    let options = ["--init", "0", "--data", &data, "--data-dtype", "u16"];
+    stdout(&run(&b.plan, &[&options[..], &["--out", &out]].concat()));
+    let text = stdout(&run(&b.plan, &[&options[..], &["--check", &out]].concat()));
+    assert!(text.contains("check passed"), "{text}");
+}
+
+/// The tenth sample has a token too large; nine samples are not trained on for nothing.
+#[test]
+fn what_was_trained_is_saved_before_damage_further_on() {
+    let b = Bench::of(STEP, &[]);
+    let mut stream = tokens(200, VOCABULARY);
+    stream[9 * 16 + 3] = 96;
+    let (data, state) = (b.write("tokens.bin", flat(&stream)), b.path("state.safetensors"));
+    let options = ["--init", "0", "--data", &data, "--data-dtype", "u16", "--steps", "6", "--save", &state];
+    let o = run(&b.plan, &options);
+    assert_eq!(o.status.code(), Some(2));
+    assert!(stderr(&o).contains("MSC-D0010"), "{}", stderr(&o));
+    let file = data::file::TensorFile::open(Path::new(&state)).expect("a state");
+    assert_eq!(file.steps(), Some(4));
+}
+
 /// A model of two layers, 64 wide, 128 in the MLP, 4 heads and 2 for keys and values, 96 tokens, 2 × 16 positions:
 /// forward and twice that backward, less the gradient of the embeddings' input, which no one needs.
 #[test]
@@ -329,6 +355,17 @@ fn wrong_uses_have_codes() {
     let rows = b.path("rows.npz");
     let nine = Tensor::new([8, 9], Storage::I32(vec![1; 72]));
     data::write(Path::new(&rows), &[("tokens", &nine)], None).expect("writes");
+    let array = |name: &str, arrays: &[(&str, [usize; 2])]| {
+        let path = b.path(name);
+        let ones = |[n, m]: [usize; 2]| Tensor::new([n, m], Storage::I32(vec![1; n * m]));
+        let all: Vec<(&str, Tensor)> = arrays.iter().map(|&(n, s)| (n, ones(s))).collect();
+        let refs: Vec<(&str, &Tensor)> = all.iter().map(|(n, t)| (*n, t)).collect();
+        data::write(Path::new(&path), &refs, None).expect("writes");
+        path
+    };
+    let wide = array("wide.npz", &[("tokens", [8, 16]), ("labels", [8, 17])]);
+    let lone = array("lone.npz", &[("labels", [8, 17])]);
+    let far = b.path("no/folder/state.safetensors");
     let index = b.write("alone.idx", b"MMIDIDX\0\0");
     let schedule = b.write("lr.csv", "5,1");
     for (options, code, says) in [
@@ -343,6 +380,9 @@ fn wrong_uses_have_codes() {
         (vec!["--init", "0", "--data", &few], "MSC-D0011", "--data-dtype"),
         (vec!["--init", "0", "--data", &odd, "--data-dtype", "u16"], "MSC-D0002", "3 bytes"),
         (vec!["--init", "0", "--data", &rows], "MSC-D0011", "rows of 9 tokens"),
+        (vec!["--init", "0", "--data", &wide], "MSC-D0011", "rows of 17 elements in `labels`"),
+        (vec!["--init", "0", "--data", &lone], "MSC-D0011", "known to hold the tokens"),
+        (vec!["--init", "0", "--save", &far], "MSC-D0001", "folder"),
         (vec!["--init", "0", "--data", &index], "MSC-D0002", "Megatron"),
         (vec!["--init", "0", "--data", "none.npy"], "MSC-D0001", "none.npy"),
         (vec!["--params", &text], "MSC-D0002", "text.txt"),

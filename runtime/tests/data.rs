@@ -106,6 +106,25 @@ fn damaged_files_end_in_errors() {
         std::fs::write(&path, &good[..length]).expect("cut");
         assert!(matches!(data::read(&path), Err(DataError::Format { .. })), "{length}");
     }
+    // A number of steps that is none.
+    safetensors::write(&path, &list(&all), Some(12)).expect("it is written");
+    let good = std::fs::read(&path).expect("bytes");
+    let at = good.windows(4).position(|w| w == b"\"12\"").expect("the number");
+    let mut bad = good.clone();
+    bad[at + 1] = b'x';
+    std::fs::write(&path, &bad).expect("written");
+    assert!(matches!(data::read(&path), Err(DataError::Format { .. })));
+}
+
+/// Exporters call arguments `in1`, too: the name counts, not the number.
+#[test]
+fn names_come_before_numbers() {
+    let scalar = |v: f32| Tensor::new([], Storage::F32(vec![v]));
+    let wanted = [("in1", TensorType::scalar(DType::F32)), ("in0", TensorType::scalar(DType::F32))];
+    let given: Tensors = [("in0".to_string(), scalar(0.0)), ("in1".to_string(), scalar(1.0))].into();
+    let mut slots = vec![None, None];
+    assign("input", &wanted, given, &mut slots).expect("they fit");
+    assert_eq!(slots, [Some(scalar(1.0)), Some(scalar(0.0))]);
 }
 
 fn wanted() -> Vec<(&'static str, TensorType)> {

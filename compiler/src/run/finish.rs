@@ -6,19 +6,8 @@ use crate::error::Result;
 use msc_ir::Tensor;
 use msc_runtime::check::{Report, check_outputs};
 use msc_runtime::data::{self, DataError};
-use msc_runtime::exec::{Divergence, Session};
+use msc_runtime::exec::Session;
 use std::path::Path;
-
-/// All outputs of the last step.
-pub(super) fn outputs(session: &Session, n: usize) -> Result<(Vec<Tensor>, Vec<Divergence>)> {
-    let (mut outputs, mut divergences) = (Vec::new(), Vec::new());
-    for i in 0..n {
-        let (t, d) = session.output(i)?;
-        outputs.push(t);
-        divergences.extend(d);
-    }
-    Ok((outputs, divergences))
-}
 
 /// Saves parameters and state, as they are before the next step, with the number of steps.
 pub(super) fn save(session: &Session, inputs: &Inputs, path: &Path) -> Result<()> {

@@ -62,7 +62,7 @@ impl Inputs {
             inputs.file(path, names.as_ref(), o.convert, session, s)?;
         }
         for text in &o.set {
-            inputs.set(text, s)?;
+            inputs.set(text, session, s)?;
         }
         inputs.data(o, &step, s)?;
         inputs.tokens(&step, session, s)?;
@@ -126,7 +126,7 @@ impl Inputs {
     }
 
     /// A run-time scalar: `name=value` or `name=@file`.
-    fn set(&mut self, text: &str, s: &Signature) -> Result<()> {
+    fn set(&mut self, text: &str, session: &mut Session, s: &Signature) -> Result<()> {
         let known = |name: &str| s.inputs.iter().position(|(n, _)| n == name);
         let split = splits(text).find_map(|(a, b)| Some((known(a)?, b)));
         let Some((n, value)) = split else {
@@ -151,16 +151,21 @@ impl Inputs {
         let schedule = match value.strip_prefix('@') {
             Some(path) => Schedule::read(Path::new(path))?,
             None => {
-                let value = value.parse::<f64>().ok().filter(|v| v.is_finite());
-                let wrong = || Error::Usage(format!("--set {text}: `{value:?}` is no number"));
-                Schedule::constant(value.ok_or_else(wrong)?)
+                let number = value.parse::<f64>().ok().filter(|v| v.is_finite());
+                let wrong = || Error::Usage(format!("--set {text}: `{value}` is no number"));
+                Schedule::constant(number.ok_or_else(wrong)?)
             }
         };
-        let whole = schedule.values().all(|v| Tensor::scalar(ty.dtype, v).data.get_f64(0) == v);
-        if !ty.dtype.is_float() && !whole {
+        // Floats round; they do not become infinite. Integers beyond 2⁵³ are not what the user wrote.
+        let holds = |v: f64| {
+            let held = Tensor::scalar(ty.dtype, v).data.get_f64(0);
+            if ty.dtype.is_float() { held.is_finite() } else { held == v && v.abs() <= (1u64 << 53) as f64 }
+        };
+        if !schedule.values().all(holds) {
             return Err(Error::Usage(format!("--set {text}: `{name}` is {ty}, the value does not fit")));
         }
         self.claim(n, Origin::Set, s)?;
+        session.set_input(n, Tensor::splat(ty, schedule.at(self.start + 1)))?;
         self.schedules.push((n, schedule));
         Ok(())
     }
@@ -190,7 +195,8 @@ impl Inputs {
             ids,
             labels: labels.filter(|n| !given(n)),
             shifts_labels: step.shifts_labels,
-            vocabulary: step.vocabulary,
+            // Of the table that the input found by the compiler indexes.
+            vocabulary: if Some(ids) == step.first(Role::Ids) { step.vocabulary } else { 0 },
         };
         let feed = Feed::new(tokens::open(path, o.data_dtype)?, &spec)?;
         // What is wrong with the first batch is said before anything else.
@@ -395,6 +401,6 @@ pub fn token_dtype(name: &str) -> std::result::Result<DType, String> {
     let name = name.strip_prefix("uint").map_or(name.to_string(), |w| format!("u{w}"));
     let name = name.strip_prefix("int").map_or(name.clone(), |w| format!("i{w}"));
     let known = [DType::U8, DType::U16, DType::U32, DType::I16, DType::I32, DType::I64];
-    let found = known.into_iter().find(|d| d.name() == name || d.name() == name.replace('u', "ui"));
+    let found = known.into_iter().find(|d| d.name() == name);
     found.ok_or_else(|| format!("types are: {}", known.map(|d| d.name()).join(", ")))
 }

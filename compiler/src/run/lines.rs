@@ -104,7 +104,9 @@ impl<'a> Lines<'a> {
         let rate = m.tokens.map(|t| t as f64 / seconds);
         let mfu = self.peak.filter(|_| self.flops > 0).map(|p| self.flops as f64 / seconds / p);
         for (got, want) in m.losses.iter().zip(m.wanted.into_iter().flatten()) {
-            self.worst = self.worst.max((got - want).abs() / want.abs().max(f64::MIN_POSITIVE));
+            let deviation = (got - want).abs() / want.abs().max(f64::MIN_POSITIVE);
+            // A loss that is no number is as far away as can be.
+            self.worst = self.worst.max(if deviation.is_nan() { f64::INFINITY } else { deviation });
         }
         if self.json {
             let losses: Map<String, Value> =

@@ -14,8 +14,9 @@ use lines::{Lines, Measured};
 use msc_ir::{DType, TensorType};
 use msc_runtime::cpu::{TileKernels, default_cache};
 use msc_runtime::data;
-use msc_runtime::exec::{self, Session};
-use msc_runtime::plan::{Plan, Role};
+use msc_runtime::data::file::TensorFile;
+use msc_runtime::exec::{self, Divergence, Session};
+use msc_runtime::plan::Plan;
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -120,25 +121,34 @@ pub fn run(options: &RunOptions, out: &mut dyn Write) -> Result<()> {
     if options.init_report {
         lines.table(&inputs.report(&plan));
     }
-    let initial = match options.check {
-        Some(_) => (0..signature.inputs.len())
-            .map(|n| session.input(n))
-            .collect::<std::result::Result<Vec<_>, _>>()?,
-        None => Vec::new(),
-    };
-    let tokens = plan.meta.step.first(Role::Ids).map(|n| signature.inputs[n].1.elements());
-    let tokens = tokens.or_else(|| Some(signature.inputs[inputs.ids?].1.elements()));
+    let tokens = inputs.ids.map(|n| signature.inputs[n].1.elements());
 
-    let mut divergences = Vec::new();
+    let mut initial = Vec::new();
+    let mut divergences: Vec<Divergence> = Vec::new();
     let mut stopped = None;
     for _ in 0..options.steps {
-        let step = inputs.before(&mut session, &mut lines)?;
+        let step = match inputs.before(&mut session, &mut lines) {
+            Ok(step) => step,
+            Err(e) => {
+                // What is wrong further on in the data costs nothing of what was trained.
+                if let Some(path) = options.save.as_ref().filter(|_| session.steps() > 0) {
+                    finish::save(&session, &inputs, path)?;
+                    lines.saved(path, inputs.start + session.steps() as u64);
+                }
+                return Err(e);
+            }
+        };
+        if options.check.is_some() && session.steps() == 0 {
+            for n in 0..signature.inputs.len() {
+                initial.push(session.input(n)?);
+            }
+        }
         let report = session.step()?;
         let mut losses = Vec::new();
         for &n in &shown {
             let (value, divergence) = session.output(n)?;
             losses.push(value.data.get_f64(0));
-            divergences.extend(divergence);
+            keep_new(&mut divergences, divergence);
         }
         let wanted = reference.as_ref().and_then(|r| r.get(step as usize - 1));
         lines.step(&Measured { step, losses: &losses, duration: report.duration, tokens, wanted });
@@ -154,18 +164,17 @@ pub fn run(options: &RunOptions, out: &mut dyn Write) -> Result<()> {
         }
     }
     lines.end();
+    let (outputs, found) = session.outputs()?;
+    keep_new(&mut divergences, found);
+    for d in &divergences {
+        lines.note(&format!("warning: {d}"));
+    }
     if let Some(signal) = stopped {
         return Err(interrupted(signal, options, &session, &inputs));
     }
     if let Some(path) = &options.save {
         finish::save(&session, &inputs, path)?;
         lines.saved(path, inputs.start + session.steps() as u64);
-    }
-    let (outputs, found) = finish::outputs(&session, signature.outputs.len())?;
-    divergences.extend(found);
-    divergences.dedup();
-    for d in &divergences {
-        lines.note(&format!("warning: {d}"));
     }
     lines.deviation(reference.is_some());
     if let Some(path) = &options.out {
@@ -182,12 +191,22 @@ pub fn run(options: &RunOptions, out: &mut dyn Write) -> Result<()> {
     Ok(())
 }
 
+/// Adds the divergences that are not there yet: each is said once.
+fn keep_new(all: &mut Vec<Divergence>, found: impl IntoIterator<Item = Divergence>) {
+    for d in found {
+        if !all.contains(&d) {
+            all.push(d);
+        }
+    }
+}
+
 /// Refuses what would only fail after the work is done.
 fn check_options(o: &RunOptions) -> Result<()> {
     let usage = |message: &str| Err(Error::Usage(message.to_string()));
     for path in [&o.save, &o.out].into_iter().flatten() {
         data::check_writable(path)?;
     }
+    o.check.as_deref().map(TensorFile::open).transpose()?;
     if o.steps == 0 {
         return usage("--steps 0: at least one step is run");
     }

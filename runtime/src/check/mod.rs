@@ -72,7 +72,7 @@ impl Row {
     }
 
     /// How far from passing: 1 is just allowed.
-    fn severity(&self) -> f64 {
+    pub fn severity(&self) -> f64 {
         match self.measured {
             0.0 => 0.0,
             m => m / self.allowed,

@@ -23,12 +23,14 @@ impl<'a> Places<'a> {
     }
 
     /// The input for each name of a file, `None` for names that the mapping leaves out. A file whose names are
-    /// only numbered goes by order.
+    /// only numbered, and not all of them an input's, goes by order.
     ///
     /// # Errors
     /// [`DataError::Unknown`].
     pub fn of(&self, keys: &[String]) -> Result<Vec<Option<usize>>, DataError> {
-        let numbered = keys.iter().all(|k| number(k).is_some());
+        // Names of inputs may be of that form themselves.
+        let names = keys.iter().all(|k| self.wanted.iter().any(|(w, _)| w == k));
+        let numbered = !names && keys.iter().all(|k| number(k).is_some());
         let place = |key: &String| {
             let mapped = match self.names.map_or(Mapped::Unmapped, |n| n.map(key)) {
                 Mapped::Omitted => return Ok(None),

@@ -64,7 +64,12 @@ impl Feed {
             let own = arrays.contains_key(name_of(input)).then(|| name_of(input).to_string());
             own.or_else(|| known.iter().find(|k| arrays.contains_key(**k)).map(|k| k.to_string()))
         };
-        let only = || (arrays.len() == 1).then(|| arrays.keys().next().cloned().unwrap_or_default());
+        let labels_name = spec.labels.map(name_of);
+        let only = || {
+            let name = arrays.keys().next().filter(|_| arrays.len() == 1)?;
+            let labels = LABELS.contains(&name.as_str()) || labels_name == Some(name);
+            (!labels).then(|| name.clone())
+        };
         let Some(ids) = find(spec.ids, &IDS).or_else(only) else {
             let names: Vec<&str> = arrays.keys().map(String::as_str).collect();
             return Err(DataError::Tokens {
@@ -121,7 +126,14 @@ impl Feed {
                 return Err(DataError::Unknown { what: "input", name: name.clone(), hint });
             };
             let ty = spec.inputs[input].1.clone();
-            let pitch = ty.elements() as u64 / batch.max(1);
+            let elements = ty.elements() as u64;
+            if elements == 0 || batch == 0 || !elements.is_multiple_of(batch) {
+                return Err(DataError::Tokens {
+                    message: format!("`{name}` is {ty}, which holds nothing of each of {batch} samples"),
+                    help: format!("give it with --inputs, and leave it out of the data of `{ids}`"),
+                });
+            }
+            let pitch = elements / batch;
             sources.push(Source { input, ty, array: name.clone(), offset: 0, pitch, what: None });
         }
         let feed = Feed { arrays, sources, batch, samples, vocabulary: spec.vocabulary };
@@ -142,6 +154,18 @@ impl Feed {
             return Err(DataError::TooSmall { found, needed });
         }
         for s in self.sources.iter().filter(|s| s.array != ids) {
+            let array = &self.arrays[&s.array];
+            if array.shape.len() > 1 && row_width(array) != s.pitch {
+                return Err(DataError::Tokens {
+                    message: format!(
+                        "rows of {} elements in `{}`, the step takes {}",
+                        row_width(array),
+                        s.array,
+                        s.pitch
+                    ),
+                    help: format!("give rows of {} elements", s.pitch),
+                });
+            }
             let (has, needs) = (self.arrays[&s.array].len(), self.samples * s.pitch);
             if has < needs {
                 let found = format!("{has} elements in `{}`", s.array);
@@ -160,11 +184,6 @@ impl Feed {
     /// Samples in the data.
     pub fn samples(&self) -> u64 {
         self.samples
-    }
-
-    /// Samples of a step.
-    pub fn batch_size(&self) -> u64 {
-        self.batch
     }
 
     /// Whether step `t`, from 0, comes back to the first sample after others.
@@ -212,7 +231,7 @@ impl Feed {
 }
 
 fn row_width(a: &Array) -> u64 {
-    a.shape.iter().skip(1).map(|&d| d as u64).product()
+    a.shape.iter().skip(1).fold(1u64, |n, &d| n.saturating_mul(d as u64))
 }
 
 /// Integers as elements of any type.

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 /// memory, until they are used.
 #[derive(Debug)]
 pub enum TensorFile {
-    /// `.npz`.
-    Npz(PathBuf),
+    /// `.npz`, with the names of its arrays, sorted.
+    Npz(PathBuf, Vec<String>),
     /// `.npy`: one array, named like the file.
     Npy(PathBuf),
     /// `.safetensors`.
@@ -28,8 +28,9 @@ impl TensorFile {
         let mut start = Vec::new();
         std::fs::File::open(path).map_err(io)?.take(6).read_to_end(&mut start).map_err(io)?;
         if start.starts_with(b"PK") {
-            npz::names(path)?;
-            Ok(TensorFile::Npz(path.to_path_buf()))
+            let mut names = npz::names(path)?;
+            names.sort();
+            Ok(TensorFile::Npz(path.to_path_buf(), names))
         } else if start == b"\x93NUMPY" {
             Ok(TensorFile::Npy(path.to_path_buf()))
         } else {
@@ -40,11 +41,7 @@ impl TensorFile {
     /// The names of its tensors, sorted.
     pub fn names(&self) -> Vec<String> {
         match self {
-            TensorFile::Npz(path) => {
-                let mut names = npz::names(path).unwrap_or_default();
-                names.sort();
-                names
-            }
+            TensorFile::Npz(_, names) => names.clone(),
             TensorFile::Npy(path) => {
                 vec![path.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default()]
             }
@@ -77,7 +74,7 @@ impl TensorFile {
     /// [`DataError::Io`], [`DataError::Format`].
     pub fn tensor(&self, name: &str) -> Result<Tensor, DataError> {
         match self {
-            TensorFile::Npz(path) => npz::read_one(path, name),
+            TensorFile::Npz(path, _) => npz::read_one(path, name),
             TensorFile::Npy(path) => npz::read_npy(path),
             TensorFile::Safetensors(f) => {
                 let (ty, bytes) = f.view(name)?;

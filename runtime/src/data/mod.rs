@@ -146,12 +146,11 @@ fn listed(names: &[String]) -> String {
 /// # Errors
 /// [`DataError::Io`], [`DataError::Format`].
 pub fn read(path: &Path) -> Result<Tensors, DataError> {
-    let mut all = Tensors::new();
     let file = file::TensorFile::open(path)?;
-    for name in file.names() {
-        all.insert(name.clone(), file.tensor(&name)?);
+    if let file::TensorFile::Npz(..) = file {
+        return npz::read(path);
     }
-    Ok(all)
+    file.names().into_iter().map(|name| Ok((name.clone(), file.tensor(&name)?))).collect()
 }
 
 /// Writes a file of tensors; its extension says of which kind. A file of that name is replaced only when the new
@@ -165,8 +164,7 @@ pub fn write<'a>(
     steps: Option<u64>,
 ) -> Result<(), DataError> {
     let io = |error| DataError::Io { path: path.to_path_buf(), error };
-    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let temporary = || tempfile::Builder::new().prefix(".msc").tempfile_in(folder).map_err(io);
+    let temporary = || tempfile::Builder::new().prefix(".msc").tempfile_in(folder(path)).map_err(io);
     let file = match path.extension().and_then(|e| e.to_str()) {
         Some("npz") => {
             let file = temporary()?;
@@ -185,15 +183,24 @@ pub fn write<'a>(
     Ok(())
 }
 
-/// Refuses a file to be written whose extension says nothing, before the work is done.
+/// Refuses a file to be written whose extension says nothing or whose folder is not there, before the work is done.
 ///
 /// # Errors
-/// [`DataError::Format`].
+/// [`DataError::Format`], [`DataError::Io`].
 pub fn check_writable(path: &Path) -> Result<(), DataError> {
-    match path.extension().and_then(|e| e.to_str()) {
-        Some("npz" | "safetensors") => Ok(()),
-        _ => Err(bad_extension(path)),
+    if !matches!(path.extension().and_then(|e| e.to_str()), Some("npz" | "safetensors")) {
+        return Err(bad_extension(path));
     }
+    if folder(path).is_dir() {
+        return Ok(());
+    }
+    let error = std::io::Error::new(std::io::ErrorKind::NotFound, "its folder is not there");
+    Err(DataError::Io { path: path.to_path_buf(), error })
+}
+
+/// The folder that a file is in.
+fn folder(path: &Path) -> &Path {
+    path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 fn bad_extension(path: &Path) -> DataError {

@@ -1,8 +1,9 @@
 //! `.safetensors` files.
 
-use super::{DataError, Tensors};
-use msc_ir::{DType, Storage, Tensor, TensorType};
-use safetensors::{Dtype, SafeTensors, tensor::TensorView};
+use super::DataError;
+use msc_ir::{DType, Tensor, TensorType};
+use safetensors::tensor::{Metadata, TensorView};
+use safetensors::{Dtype, SafeTensors};
 use std::collections::HashMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -12,6 +13,9 @@ use std::path::{Path, PathBuf};
 pub struct SafetensorsFile {
     path: PathBuf,
     map: memmap2::Mmap,
+    metadata: Metadata,
+    /// Where the elements begin.
+    data: usize,
     steps: Option<u64>,
 }
 
@@ -36,22 +40,19 @@ impl SafetensorsFile {
         // SAFETY: the mapping is read only and private; that no one truncates the file meanwhile is asked of the
         // user, as for plans. Files that msc replaces are renamed, which is harmless.
         let map = unsafe { memmap2::Mmap::map(&file) }.map_err(io)?;
-        let steps = SafeTensors::read_metadata(&map)
-            .ok()
-            .and_then(|(_, m)| m.metadata().as_ref()?.get(STEPS)?.parse().ok())
-            .filter(|&n: &u64| n <= MAX_STEPS);
-        let opened = SafetensorsFile { path: path.to_path_buf(), map, steps };
-        opened.header()?;
-        Ok(opened)
+        let format = |message: String| DataError::Format { path: path.to_path_buf(), message };
+        let (header, metadata) = SafeTensors::read_metadata(&map)
+            .map_err(|e| format(format!("neither .npz, .npy nor .safetensors: {e}")))?;
+        let noted = metadata.metadata().as_ref().and_then(|m| m.get(STEPS));
+        let steps = noted.map(|n| n.parse().ok().filter(|&n: &u64| n <= MAX_STEPS).ok_or(n));
+        let steps = steps.transpose().map_err(|n| format(format!("`{n}` is no number of steps")))?;
+        // The elements begin behind the header and its length.
+        let data = size_of::<u64>() + header;
+        Ok(SafetensorsFile { path: path.to_path_buf(), map, metadata, data, steps })
     }
 
     fn format(&self, message: String) -> DataError {
         DataError::Format { path: self.path.clone(), message }
-    }
-
-    fn header(&self) -> Result<SafeTensors<'_>, DataError> {
-        SafeTensors::deserialize(&self.map)
-            .map_err(|e| self.format(format!("neither .npz, .npy nor .safetensors: {e}")))
     }
 
     /// The steps that led to the file, if msc wrote it.
@@ -59,10 +60,9 @@ impl SafetensorsFile {
         self.steps
     }
 
-    /// The names of its tensors.
+    /// The names of its tensors, sorted.
     pub fn names(&self) -> Vec<String> {
-        let all = self.header().map(|h| h.names().into_iter().map(str::to_string).collect());
-        let mut names: Vec<String> = all.unwrap_or_default();
+        let mut names = self.metadata.offset_keys();
         names.sort();
         names
     }
@@ -72,29 +72,19 @@ impl SafetensorsFile {
     /// # Errors
     /// [`DataError::Format`].
     pub fn view(&self, name: &str) -> Result<(TensorType, &[u8]), DataError> {
-        let view = self.header()?.tensor(name).map_err(|e| self.format(format!("tensor `{name}`: {e}")))?;
-        let Some(dtype) = dtype(view.dtype()) else {
-            return Err(self.format(format!("tensor `{name}`: element type {} is not read", view.dtype())));
+        let info = self.metadata.info(name);
+        let info = info.ok_or_else(|| self.format(format!("there is no tensor `{name}`")))?;
+        let Some(dtype) = dtype(info.dtype) else {
+            return Err(self.format(format!("tensor `{name}`: element type {} is not read", info.dtype)));
         };
-        let ty = TensorType::new(dtype, view.shape().iter().copied());
-        if ty.checked_bytes() != Some(view.data().len()) {
-            return Err(self.format(format!("tensor `{name}` has not the size its header says")));
+        let ty = TensorType::new(dtype, info.shape.iter().copied());
+        let (start, end) = info.data_offsets;
+        let bytes = self.map.get(self.data..).and_then(|all| all.get(start..end));
+        match bytes {
+            Some(bytes) if ty.checked_bytes() == Some(bytes.len()) => Ok((ty, bytes)),
+            _ => Err(self.format(format!("tensor `{name}` has not the size its header says"))),
         }
-        Ok((ty, view.data()))
     }
-}
-
-/// Reads every tensor of a file.
-///
-/// # Errors
-/// [`DataError::Io`], [`DataError::Format`].
-pub fn read(path: &Path) -> Result<Tensors, DataError> {
-    let file = SafetensorsFile::open(path)?;
-    let one = |name: String| {
-        let (ty, bytes) = file.view(&name)?;
-        Ok((name, Tensor::new(ty.shape.iter().copied(), Storage::from_bytes(ty.dtype, bytes))))
-    };
-    file.names().into_iter().map(one).collect()
 }
 
 /// Writes a file. `steps` is noted in it.

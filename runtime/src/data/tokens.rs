@@ -102,8 +102,7 @@ pub fn open(path: &Path, dtype: Option<DType>) -> Result<Arrays, DataError> {
     if map.starts_with(b"PK") {
         drop(map);
         let mut arrays = Arrays::new();
-        for name in npz::names(path)? {
-            let t = npz::read_one(path, &name)?;
+        for (name, t) in npz::read(path)? {
             if t.dtype().is_float() {
                 return Err(format(format!("array `{name}` is {}, tokens are integers", t.ty())));
             }

@@ -70,13 +70,9 @@ pub fn run(
             break;
         }
     }
-    let (mut outputs, mut divergences) = (Vec::new(), Vec::new());
-    if session.steps() > 0 {
-        for n in 0..session.plan().entry().results.len() {
-            let (t, d) = session.output(n)?;
-            outputs.push(t);
-            divergences.extend(d);
-        }
-    }
+    let (outputs, divergences) = match session.steps() {
+        0 => (Vec::new(), Vec::new()),
+        _ => session.outputs()?,
+    };
     Ok(Outcome { outputs, steps: session.steps(), divergences })
 }

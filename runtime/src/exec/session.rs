@@ -252,6 +252,20 @@ impl Session {
         Ok(self.gather(&ty, &info.name, &info.sharding, |r| r.program().outputs[n]))
     }
 
+    /// Every result of the last step, global, and where ranks differ that should hold the same.
+    ///
+    /// # Errors
+    /// As [`Session::output`].
+    pub fn outputs(&self) -> Result<(Vec<Tensor>, Vec<Divergence>), RunError> {
+        let (mut outputs, mut divergences) = (Vec::new(), Vec::new());
+        for n in 0..self.plan.entry().results.len() {
+            let (t, d) = self.output(n)?;
+            outputs.push(t);
+            divergences.extend(d);
+        }
+        Ok((outputs, divergences))
+    }
+
     /// Result and parameter of everything that carries over to the next step.
     pub fn carried(&self) -> &[(usize, usize)] {
         &self.pairs
