@@ -5,8 +5,8 @@ help:
 	@echo "make demo      compile and train a real step on one and on two ranks, beside the reference's losses"
 	@echo "make test      build and run the tests"
 	@echo "make test-all  the tests and the long sweeps"
-	@echo "make oracle-mutants  is the check against a reference able to see a wrong step? writes docs/oracle.md"
-	@echo "make loss-curves     fifty steps of every fixture beside the reference's losses; writes docs/oracle.md"
+	@echo "make oracle-mutants  is the check against a reference able to see a wrong step?"
+	@echo "make loss-curves     fifty steps of every fixture beside the reference's losses"
 	@echo "make lint      formatting, clippy, documentation, all without warnings"
 	@echo "make bench     measurements"
 	@echo "make fuzz      fuzz every reader of files for FUZZ_SECONDS (300) each; needs a nightly toolchain"
@@ -27,13 +27,14 @@ test: setup
 test-all: test
 	cargo nextest run --workspace --run-ignored ignored-only --no-fail-fast
 
-# Fixtures to mutate and to train: MSC_FIXTURES names a folder of more.
-MSC_FIXTURES ?= fixtures/stablehlo
+# The repository's fixtures, or those of the folder MSC_FIXTURES instead, which alone are written to docs/oracle.md: the
+# page is about more fixtures than the repository holds.
+ORACLE = $(if $(MSC_FIXTURES),--markdown docs/oracle.md "$(MSC_FIXTURES)",fixtures/stablehlo)
 oracle-mutants: setup
-	cargo run -q -p msc-tests --bin oracle-mutants -- --markdown docs/oracle.md "$(MSC_FIXTURES)"
+	cargo run -q -p msc-tests --bin oracle-mutants -- $(ORACLE)
 
 loss-curves: setup
-	cargo run -q -p msc-tests --bin loss-curves -- --markdown docs/oracle.md --tp2 llama_torchax_tiny "$(MSC_FIXTURES)"
+	cargo run -q -p msc-tests --bin loss-curves -- --tp2 llama_torchax_tiny $(ORACLE)
 
 lint: setup
 	cargo fmt --all --check

@@ -42,14 +42,23 @@ pub fn reference(dir: &Path) -> Result<Reference, String> {
     let path = dir.join("losses.json");
     let text = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
     let json: serde_json::Value = serde_json::from_str(&text).map_err(|e| e.to_string())?;
-    let outputs: Option<Vec<usize>> =
-        json["output"].as_array().map(|a| a.iter().filter_map(|x| Some(x.as_u64()? as usize)).collect());
+    let index = |x: &serde_json::Value| usize::try_from(x.as_u64()?).ok();
+    let outputs: Option<Vec<usize>> = json["output"].as_array().and_then(|a| a.iter().map(index).collect());
     let row =
         |r: &serde_json::Value| -> Option<Vec<f64>> { r.as_array()?.iter().map(|x| x.as_f64()).collect() };
     let values: Option<Vec<Vec<f64>>> = json["values"].as_array().and_then(|a| a.iter().map(row).collect());
     match (outputs, values) {
-        (Some(outputs), Some(values)) if !values.is_empty() => Ok(Reference { outputs, values }),
-        _ => Err(format!("{}: no outputs and values", path.display())),
+        (Some(outputs), Some(values))
+            if !values.is_empty()
+                && !outputs.is_empty()
+                && values.iter().all(|row| row.len() == outputs.len()) =>
+        {
+            Ok(Reference { outputs, values })
+        }
+        _ => Err(format!(
+            "{}: should have `output`, and `values` with one number for each of it",
+            path.display()
+        )),
     }
 }
 
@@ -111,6 +120,10 @@ pub fn exact(dir: &Path, steps: usize, outputs: &[usize]) -> Result<Vec<Vec<f64>
     let mut inputs: Vec<Tensor> =
         meta::tensors(&dir.join("inputs.npz"), &module.graph(entry.graph).param_types())?;
     let carried = meta::carried(&entry, dir);
+    let results = module.graph(entry.graph).results().len();
+    if let Some(o) = outputs.iter().find(|&&o| o >= results) {
+        return Err(format!("there is no result {o}"));
+    }
     let mut values = Vec::new();
     for _ in 0..steps {
         let out = run(&module, entry.graph, &inputs, Mode::Wide).map_err(|e| e.to_string())?;

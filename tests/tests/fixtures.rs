@@ -18,21 +18,23 @@ fn folders() -> Vec<PathBuf> {
     out
 }
 
-/// A fixture, its layout (tp, dp) if not every one, and why.
-type Known = (&'static str, Option<(usize, usize)>, &'static str);
+/// A fixture, its layout (tp, dp) if not every one, what is then said, and why.
+type Known = (&'static str, Option<(usize, usize)>, &'static str, &'static str);
 
 /// What is known not to agree. The test fails if one of them starts to agree.
 const KNOWN: &[Known] = &[
     (
         "qwen2_torchax_bf16master_tiny",
         None,
+        "1 of 106",
         "one second moment of 106 outputs is 3.4e-2 away where 3e-2 is allowed: the reference keeps excess precision \
      between fused bf16 ops, the interpreter rounds after each",
     ),
     (
         "llama_torchxla_tiny_const",
         Some((1, 2)),
-        "refused (MSC-C0001): it reads the rows of its padding mask by their own numbers, indices into a split table; only \
+        "MSC-C0001",
+        "it reads the rows of its padding mask by their own numbers, indices into a split table; only \
      as a batching dimension could both be split alike",
     ),
 ];
@@ -60,12 +62,12 @@ fn all(tp: usize, dp: usize) {
     let folders = folders();
     assert!(folders.len() >= 6, "fixtures are missing");
     for dir in folders {
-        let layout = |l: &Option<(usize, usize)>| l.is_none_or(|l| l == (tp, dp));
-        let known = KNOWN.iter().any(|(n, l, _)| dir.ends_with(n) && layout(l));
-        match (agrees(&dir, tp, dp), known) {
-            (Ok(()), false) | (Err(_), true) => {}
-            (Ok(()), true) => wrong.push(format!("{} agrees now: take it off the list", dir.display())),
-            (Err(e), false) => wrong.push(format!("{}: {e}", dir.display())),
+        let here = |k: &&Known| dir.ends_with(k.0) && k.1.is_none_or(|l| l == (tp, dp));
+        match (agrees(&dir, tp, dp), KNOWN.iter().find(here)) {
+            (Ok(()), None) => {}
+            (Err(e), Some(k)) if e.contains(k.2) => {}
+            (Ok(()), Some(_)) => wrong.push(format!("{} agrees now: take it off the list", dir.display())),
+            (Err(e), _) => wrong.push(format!("{}: {e}", dir.display())),
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

@@ -1,6 +1,7 @@
 //! Mutates training steps and checks that the comparison with the reference notices.
 //!
-//! `oracle-mutants [--markdown FILE] [--per-family N] [--generic N] [--seed N] [--only NAME] [--list] FOLDER…`:
+//! `oracle-mutants [--markdown FILE] [--per-family N] [--generic N] [--seed N] [--threads N] [--only NAME]
+//! [--list] FOLDER…`:
 //! every folder below FOLDER with `model.mlir`, `inputs.npz` and `outputs.npz` is a fixture. Fails if a mutant is
 //! missed or a fixture has fewer than 30 that are caught.
 
@@ -109,7 +110,8 @@ fn main() -> ExitCode {
             }
         }
     }
-    if let Some(path) = &o.markdown
+    failed |= columns.is_empty();
+    if let Some(path) = o.markdown.as_ref().filter(|_| !failed)
         && let Err(e) = meta::write_between(path, "mutants", &markdown(&columns))
     {
         eprintln!("{}: {e}", path.display());

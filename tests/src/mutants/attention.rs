@@ -14,7 +14,6 @@ use msc_ir::{Monoid, OpData, Tensor, ValueId};
 pub(super) fn mutants(f: &Facts<'_>, out: &mut Found<'_>) {
     scale(f, out);
     compared_mask(f, out);
-    constant_mask(f, out);
     softmax(f, out);
     groups(f, out);
 }
@@ -83,42 +82,9 @@ fn compared_mask(f: &Facts<'_>, out: &mut Found<'_>) {
         out.add("mask off by one", &*at, vec![Change::Op(id, Box::new(Compare { direction, ..*c }.into()))]);
         let swapped = Compare { direction: c.direction.swapped(), ..*c };
         out.add("mask the other way", &*at, vec![Change::Op(id, Box::new(swapped.into()))]);
-    }
-}
-
-/// A constant that is one value below a diagonal and another above: the mask as it is baked in.
-fn constant_mask(f: &Facts<'_>, out: &mut Found<'_>) {
-    for (_, d) in f.ops() {
-        let Op::Constant(c) = &d.op else { continue };
-        let ty = f.graph.ty(d.results[0]);
-        let n = ty.rank();
-        if n < 2 || ty.elements() > 1 << 22 || f.subject.module.constants.splat_value(c.id).is_some() {
-            continue;
-        }
-        let (rows, columns) = (ty.shape[n - 2], ty.shape[n - 1]);
-        let values = f.subject.module.constants.get(c.id).tensor().data.to_f64s();
-        let (low, high) = (values[(rows - 1) * columns], values[columns - 1]);
-        let triangle = |i: usize, x: f64| {
-            let (r, k) = (i / columns % rows, i % columns);
-            x == if k <= r { low } else { high }
-        };
-        if rows < 3 || columns < 3 || low == high || !values.iter().enumerate().all(|(i, &x)| triangle(i, x))
-        {
-            continue;
-        }
-        let at = format!("%{}", d.results[0].0);
-        for (family, by) in [("mask off by one", 1i64), ("mask off by one", -1)] {
-            let shifted: Vec<f64> = (0..values.len())
-                .map(|i| {
-                    let (r, k) = ((i / columns % rows) as i64, (i % columns) as i64);
-                    if k <= r + by || (by < 0 && r == 0 && k == 0) { low } else { high }
-                })
-                .collect();
-            let t = Tensor::from_f64s(ty, &shifted);
-            let set = make(move |e, _| e.constant(&t));
-            out.add(family, format!("{at} by {by}"), vec![Change::Value(d.results[0], set)]);
-        }
-        let open = Tensor::splat(ty, low);
+        // Everything is as the lower left corner, which a causal mask keeps and a window drops.
+        let inclusive = matches!(c.direction, Direction::Ge | Direction::Le);
+        let open = Tensor::splat(f.graph.ty(d.results[0]), f64::from(u8::from(inclusive)));
         out.add("no mask", &*at, vec![Change::Value(d.results[0], make(move |e, _| e.constant(&open)))]);
     }
 }

@@ -155,7 +155,7 @@ impl<'a> Facts<'a> {
         seen
     }
 
-    /// Ops of the graph with a float result.
+    /// Ops of the graph.
     pub fn ops(&self) -> impl Iterator<Item = (OpId, &'a OpData)> {
         let g = self.graph;
         g.ops()
@@ -248,7 +248,7 @@ impl Facts<'_> {
                     return Role::Second;
                 }
                 let arithmetic = self.def(x).is_some_and(|(_, d)| binary(&d.op).is_some());
-                let elsewhere = |o: &&State| o.result != s.result && self.graph.results()[o.result] == x;
+                let elsewhere = |o: &&State| o.result != s.result && self.news(o).contains(&x);
                 if arithmetic && !news.contains(&x) && all.iter().any(|o| elsewhere(&o)) {
                     role = Role::First;
                 }

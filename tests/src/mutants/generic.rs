@@ -2,13 +2,14 @@
 
 use super::edit::{Change, make, other, splat, times};
 use super::facts::{Facts, binary};
-use super::{Found, Mutant, Random};
+use super::{Found, Mutant};
 use msc_ir::op::Op;
 use msc_ir::ops::constant::ConstantOp;
 use msc_ir::ops::permute::Permute;
 use msc_ir::ops::reduce::Reduce;
 use msc_ir::ops::slice::Slice;
 use msc_ir::{Monoid, OpData, OpId};
+use msc_passes::recognise::check::random::Random;
 
 /// At most `n` mutants of all graphs, drawn evenly from the kinds.
 pub(super) fn mutants(facts: &[Facts<'_>], n: usize, random: &mut Random) -> Vec<Mutant> {

@@ -8,12 +8,11 @@ use msc_ir::ops::permute::Permute;
 use msc_ir::{Tensor, ValueId};
 use std::collections::BTreeMap;
 
-/// The first number in a name: the layer, in every exporter's spelling of paths.
+/// The layer that a name speaks of: the first number in its path. What stands before the quote counts the containers
+/// of an argument or of an optimizer's state.
 fn layer(name: &str) -> Option<u32> {
-    let digits = name.split(|c: char| !c.is_ascii_digit()).find(|w| !w.is_empty());
-    // Paths that begin with an index (of an argument, of an optimizer's state) have the layer next.
-    let path = name.trim_start_matches(|c: char| !c.is_alphabetic());
-    path.split(|c: char| !c.is_ascii_digit()).find(|w| !w.is_empty()).or(digits)?.parse().ok()
+    let (_, path) = name.split_once('\'')?;
+    path.split(|c: char| !c.is_ascii_digit()).find(|w| !w.is_empty())?.parse().ok()
 }
 
 /// The value with the elements set to zero for which `lost` holds of their index along `dim`.

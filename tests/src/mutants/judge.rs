@@ -102,12 +102,8 @@ pub fn judge(s: &Subject, m: &Mutant) -> Verdict {
     let report = s.check(&spec);
     // An output that the unchanged program misses says nothing about the mutant.
     let rows = report.rows.iter().zip(&s.baseline.rows).filter(|(_, b)| b.passed()).map(|(r, _)| r);
-    let severity = |r: &msc_runtime::check::Row| match r.measured {
-        0.0 => 0.0,
-        m => m / r.allowed,
-    };
-    let worst = rows.max_by(|a, b| severity(a).total_cmp(&severity(b)));
-    let (name, units) = worst.map_or((String::new(), 0.0), |r| (r.name.clone(), severity(r)));
+    let worst = rows.max_by(|a, b| a.severity().total_cmp(&b.severity()));
+    let (name, units) = worst.map_or((String::new(), 0.0), |r| (r.name.clone(), r.severity()));
     if worst.is_some_and(|r| !r.passed()) {
         return Verdict::Caught(name, units);
     }
@@ -154,7 +150,9 @@ fn noise(s: &Subject, own: &[Tensor], exact: &[Tensor]) -> Vec<f64> {
                 (true, false) => measured.update,
                 (true, true) => measured.update_16,
             };
-            (own[r] + theirs[r]).max(between)
+            // Without a number for it, rounding excuses no more than what was measured.
+            let here = own[r] + theirs[r];
+            if here.is_finite() { here.max(between) } else { between }
         })
         .collect()
 }

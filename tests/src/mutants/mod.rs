@@ -26,6 +26,7 @@ mod state;
 use edit::Change;
 use facts::Facts;
 use msc_ir::module::GraphId;
+use msc_passes::recognise::check::random::Random;
 use subject::Subject;
 
 /// A step with one mistake.
@@ -45,12 +46,13 @@ pub struct Mutant {
 
 impl Mutant {
     /// Whether the mistake may be small by nature: another rounding, an epsilon, one of many summands, or one that was
-    /// made without knowing what it does, the mean of rows that have next to none. Any other must be seen in f32, however little it changes.
+    /// made without knowing what it does, the mean of rows that have next to none. Any other must be seen in f32, however
+    /// little it changes.
     pub fn is_small(&self) -> bool {
         let family = self.family;
         self.rounds
             || family.starts_with("any:")
-            || family.contains("eps")
+            || family.split(' ').any(|word| word == "eps")
             || [clip::ONE_OF_MANY, norm::OTHER_COUNT].contains(&family)
     }
 }
@@ -96,32 +98,18 @@ const MUTATORS: &[Mutator] = &[
     precision::mutants,
 ];
 
-/// A random generator (splitmix64), so that a seed chooses the same mutants everywhere.
-pub struct Random(pub u64);
-
-impl Random {
-    /// A number below `n`.
-    pub fn below(&mut self, n: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) % n.max(1) as u64) as usize
-    }
-
-    /// Keeps `n` of `v`, in their order.
-    pub fn choose<T>(&mut self, v: &mut Vec<T>, n: usize) {
-        while v.len() > n {
-            let i = self.below(v.len());
-            v.remove(i);
-        }
+/// Keeps `n` of `v`, in their order. The generator chooses the same ones everywhere.
+pub(super) fn choose<T>(random: &mut Random, v: &mut Vec<T>, n: usize) {
+    while v.len() > n {
+        let i = random.below(v.len());
+        v.remove(i);
     }
 }
 
 /// The mutants of a subject: at most `per_family` of each family, and `generic` that know nothing of training.
 pub fn mutants(s: &Subject, per_family: usize, generic: usize, seed: u64) -> Vec<Mutant> {
     let facts = Facts::all(s);
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let mut all = Vec::new();
     for f in &facts {
         for m in MUTATORS {
@@ -137,7 +125,7 @@ pub fn mutants(s: &Subject, per_family: usize, generic: usize, seed: u64) -> Vec
     let mut out = Vec::new();
     for family in families {
         let mut of: Vec<Mutant> = all.iter().filter(|m| m.family == family).cloned().collect();
-        random.choose(&mut of, per_family);
+        choose(&mut random, &mut of, per_family);
         out.append(&mut of);
     }
     out.extend(generic::mutants(&facts, generic, &mut random));

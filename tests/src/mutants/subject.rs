@@ -99,11 +99,6 @@ impl Subject {
     pub fn check(&self, outputs: &[Tensor]) -> Report {
         check_outputs(&self.entry, &self.carried, &self.inputs, outputs, &self.reference, self.compute)
     }
-
-    /// The entry graph.
-    pub fn graph(&self) -> &Graph {
-        self.module.graph(self.entry.graph)
-    }
 }
 
 fn reaches(module: &Module, from: GraphId, to: GraphId) -> bool {

@@ -90,9 +90,9 @@ pub fn run(s: &Subject, b: &Budget) -> Column {
     });
     let outcomes = done.into_inner().expect("no thread panics").into_iter().flatten().collect();
     let unusable = s.baseline.rows.iter().filter(|r| !r.passed());
-    let unusable = unusable.map(|r| (r.name.clone(), r.measured / r.allowed)).collect();
+    let unusable = unusable.map(|r| (r.name.clone(), r.severity())).collect();
     let passed = s.baseline.rows.iter().filter(|r| r.passed() && r.measured > 0.0);
-    let unchanged = passed.map(|r| r.measured / r.allowed).fold(0.0, f64::max);
+    let unchanged = passed.map(|r| r.severity()).fold(0.0, f64::max);
     Column { name: s.name.clone(), unusable, unchanged, outcomes }
 }
 
@@ -133,6 +133,7 @@ pub fn markdown(columns: &[Column]) -> String {
         ("equivalent", (|v: &Verdict| matches!(v, Verdict::Equivalent(_))) as fn(&Verdict) -> bool),
         ("below rounding", |v| matches!(v, Verdict::BelowRounding(_))),
         ("below a split", |v| matches!(v, Verdict::BelowSplit(_))),
+        ("do not fit", |v| matches!(v, Verdict::Inapplicable(_))),
         ("missed", |v| matches!(v, Verdict::Missed(..))),
     ] {
         let _ = write!(out, "| {name} |");
@@ -141,6 +142,11 @@ pub fn markdown(columns: &[Column]) -> String {
         });
         out.push('\n');
     }
+    let _ = write!(out, "| outputs not judged |");
+    columns.iter().for_each(|c| {
+        let _ = write!(out, " {} |", c.unusable.len());
+    });
+    out.push('\n');
     for (name, of) in
         [("closest catch", Column::closest as fn(&Column) -> f64), ("no mutation", |c: &Column| c.unchanged)]
     {
