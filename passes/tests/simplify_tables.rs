@@ -86,7 +86,8 @@ fn data_stays_data_without_its_copies() {
     let ends = |i: &[usize]| if i[0].is_multiple_of(2) { f64::from(i32::MIN) } else { f64::from(i32::MAX) };
     assert_eq!(check(DType::I32, &[8], ends), 0, "from one end to the other");
     // A step of 2⁵⁴ − 1, which is no f64.
-    let ends = |i: &[usize]| if i[0].is_multiple_of(2) { 1.0 - (1i64 << 53) as f64 } else { (1i64 << 53) as f64 };
+    let ends =
+        |i: &[usize]| if i[0].is_multiple_of(2) { 1.0 - (1i64 << 53) as f64 } else { (1i64 << 53) as f64 };
     check(DType::I64, &[8], ends);
     // 2⁵³ + 1 is no f64.
     let ty = TensorType::new(DType::I64, [4]);
