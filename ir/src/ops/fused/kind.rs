@@ -1,0 +1,133 @@
+//! What a fused op is: the named operations, with their operands and results.
+
+use super::{Activation, AdamW, Scalar};
+use crate::ops::attention::AttentionForm;
+
+/// What a fused op is.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum FusedKind {
+    /// Root-mean-square norm over the last dimension `D`:
+    /// `x[…,D], γ[D] → y[…,D], rstd[…]` with `rstd = (Σx²/D + eps)^-½`, `y = γ·(x·rstd)`
+    /// (Zhang & Sennrich, "Root Mean Square Layer Normalization").
+    RmsNorm {
+        /// Added to the mean square.
+        eps: Scalar,
+        /// Narrow floats: whether the scaled result is rounded, rather than `x·rstd` before it is scaled.
+        late: bool,
+    },
+    /// Its gradient, with the residual stream's gradient added where `residual`:
+    /// `dy[…,D], x[…,D], γ[D], rstd[…] (, r[…,D]) → dx[…,D], dγ[D]`,
+    /// `dx = (r +) rstd·g − x·rstd³·Σ(g·x)/D` with `g = γ·dy`, `dγ = Σ dy·x·rstd`.
+    RmsNormGrad {
+        /// Whether the residual gradient is an operand.
+        residual: bool,
+        /// As in the norm.
+        late: bool,
+        /// Narrow floats: whether `rstd·g` and the rest of dx are rounded one by one.
+        split: bool,
+    },
+    /// Layer norm over the last dimension `D`:
+    /// `x[…,D] (, γ[D]) (, β[D]) → y[…,D], rstd[…]` with `μ = Σx/D`, `rstd = (Σ(x−μ)²/D + eps)^-½`,
+    /// `y = γ·(x−μ)·rstd + β` (Ba, Kiros & Hinton, "Layer Normalization").
+    LayerNorm {
+        /// Added to the variance.
+        eps: Scalar,
+        /// Whether γ is an operand.
+        scale: bool,
+        /// Whether β is an operand.
+        shift: bool,
+    },
+    /// Its gradient, with the residual stream's gradient added where `residual`:
+    /// `dy[…,D], x[…,D] (, γ[D]), rstd[…] (, r[…,D]) → dx[…,D] (, dγ[D]) (, dβ[D])`, with `g = γ·dy` and
+    /// `x̂ = (x−μ)·rstd`: `dx = (r +) rstd·(g − Σg/D − x̂·Σ(g·x̂)/D)`, `dγ = Σ dy·x̂`, `dβ = Σ dy`.
+    LayerNormGrad {
+        /// Whether the residual gradient is an operand.
+        residual: bool,
+        /// Whether γ is an operand and dγ a result.
+        scale: bool,
+        /// Whether dβ is a result.
+        shift: bool,
+        /// Narrow floats: whether `rstd·g` and the rest of dx are rounded one by one.
+        split: bool,
+    },
+    /// An activation `a`, of any shape: `x → y` with `y = a(x)`, or gated: `gate, up → h` with `h = a(gate)·up`
+    /// (Shazeer, "GLU Variants Improve Transformer").
+    Activation {
+        /// Which function.
+        function: Activation,
+        /// Whether it gates a second operand.
+        gated: bool,
+    },
+    /// Its gradient: `dy, x → dx` with `dx = dy·a'(x)`, or gated: `dh, gate, up → dgate, dup` with
+    /// `dgate = dh·up·a'(gate)`, `dup = dh·a(gate)`.
+    ActivationGrad {
+        /// Which function.
+        function: Activation,
+        /// Whether it gates a second operand.
+        gated: bool,
+    },
+    /// Scaled dot-product attention of `H` query heads over `K` heads of keys and values, `H` a multiple of `K`
+    /// (Vaswani et al., "Attention Is All You Need"; Ainslie et al., "GQA"):
+    /// `q[B,H,S,h], k[B,K,T,h], v[B,K,T,w] (, operands of the form) → o[B,H,S,w], m[B,H,S], l[B,H,S]`
+    /// with scores `s = form(q·kᵀ)`, `m = max s`, `l = Σ exp(s − m)` and `o = (exp(s − m)/l)·v`.
+    Attention(AttentionForm),
+    /// Its gradient: `q, k, v (, operands of the form), dy[B,H,S,w], m, l (, o) → dq, dk, dv`. With `p = exp(s − m)/l`
+    /// and `dp = dy·vᵀ`: `ds = p∘(dp − δ)`, where δ is `Σ dy∘o` over `w` with `output`, otherwise `Σ p∘dp` over keys
+    /// (Dao, "FlashAttention-2").
+    AttentionGrad {
+        /// The attention's form.
+        form: AttentionForm,
+        /// Whether `o` is an operand.
+        output: bool,
+    },
+    /// Rotary position embedding of the first `rotated` elements of the last dimension
+    /// (Su et al., "RoFormer"): `x[…,h], cos[…|1,t], sin[…|1,t] → y[…,h]`, tables of the rank of `x` with `t` either
+    /// `rotated` or half of it. Element `i` is paired with `i + rotated/2`, or `2i` with `2i + 1` where `interleaved`;
+    /// `y = x∘cos + rot(x)∘sin` with `rot(a, b) = (−b, a)` on pairs, and its transpose `y = x∘cos − rot(x∘sin)`, the
+    /// gradient.
+    Rope {
+        /// Neighbours are pairs.
+        interleaved: bool,
+        /// The gradient.
+        transposed: bool,
+        /// Elements that are rotated.
+        rotated: usize,
+    },
+    /// Softmax over the last dimension: `x[…,D] → y[…,D]`, `y = e/Σe` with `e = exp(x − max x)`.
+    Softmax,
+    /// Its gradient: `dy[…,D], y[…,D] → dx[…,D]`, `dx = y∘(dy − Σ dy∘y)`.
+    SoftmaxGrad,
+    /// One parameter's step of AdamW (Loshchilov & Hutter, "Decoupled Weight Decay Regularization"), of any shape:
+    /// `p, g, m, v, c, d (, s) → p', m', v'` with scalars `c`, `d`, `s`; see [`AdamW`].
+    AdamW(AdamW),
+    /// A generated group of elementwise ops and reductions of rows; the definition says all.
+    RowGroup,
+}
+
+impl FusedKind {
+    /// Whether it computes row by row and across rows only, so that elementwise neighbours may join it.
+    pub fn is_row_wise(&self) -> bool {
+        use FusedKind::*;
+        matches!(self, RmsNorm { .. } | RmsNormGrad { .. } | LayerNorm { .. } | LayerNormGrad { .. })
+    }
+
+    /// The op's name in the text form.
+    pub fn name(&self) -> &'static str {
+        match self {
+            FusedKind::RmsNorm { .. } => "rms_norm",
+            FusedKind::RmsNormGrad { .. } => "rms_norm_grad",
+            FusedKind::LayerNorm { .. } => "layer_norm",
+            FusedKind::LayerNormGrad { .. } => "layer_norm_grad",
+            FusedKind::Activation { function, gated } => function.name(*gated, false),
+            FusedKind::ActivationGrad { function, gated } => function.name(*gated, true),
+            FusedKind::Attention(_) => "attention",
+            FusedKind::AttentionGrad { .. } => "attention_grad",
+            FusedKind::Rope { transposed: false, .. } => "rope",
+            FusedKind::Rope { transposed: true, .. } => "rope_grad",
+            FusedKind::Softmax => "softmax",
+            FusedKind::SoftmaxGrad => "softmax_grad",
+            FusedKind::AdamW(_) => "adamw",
+            FusedKind::RowGroup => "row_group",
+        }
+    }
+}

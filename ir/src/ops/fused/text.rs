@@ -1,0 +1,103 @@
+//! The attributes of named operations in the text form.
+
+use super::{Activation, AdamW, FusedKind, Scalar};
+use crate::attr::{AttrMap, AttrReader, AttrValue};
+use crate::error::{IrError, Result};
+use crate::ops::attention::AttentionForm;
+
+impl FusedKind {
+    /// Reads the kind that `name` stands for, if it is one.
+    pub(super) fn read(name: &str, a: &mut AttrReader) -> Result<Option<FusedKind>> {
+        Ok(Some(match name {
+            "rms_norm" => FusedKind::RmsNorm { eps: Scalar::new(a.float("eps")?), late: flag(a, "late")? },
+            "rms_norm_grad" => FusedKind::RmsNormGrad {
+                residual: a.bool("residual")?,
+                late: flag(a, "late")?,
+                split: flag(a, "split")?,
+            },
+            "layer_norm" => FusedKind::LayerNorm {
+                eps: Scalar::new(a.float("eps")?),
+                scale: a.bool("scale")?,
+                shift: a.bool("shift")?,
+            },
+            "layer_norm_grad" => FusedKind::LayerNormGrad {
+                residual: a.bool("residual")?,
+                scale: a.bool("scale")?,
+                shift: a.bool("shift")?,
+                split: flag(a, "split")?,
+            },
+            "attention" => FusedKind::Attention(form(a)?),
+            "attention_grad" => FusedKind::AttentionGrad { form: form(a)?, output: a.bool("output")? },
+            "rope" | "rope_grad" => FusedKind::Rope {
+                interleaved: a.bool("interleaved")?,
+                transposed: name == "rope_grad",
+                rotated: a.index("rotated")?,
+            },
+            "softmax" => FusedKind::Softmax,
+            "softmax_grad" => FusedKind::SoftmaxGrad,
+            "row_group" => FusedKind::RowGroup,
+            "adamw" => FusedKind::AdamW(AdamW::read(a)?),
+            name => match Activation::kind(name, a)? {
+                Some(kind) => kind,
+                None => return Ok(None),
+            },
+        }))
+    }
+
+    /// Writes the attributes that [`Self::read`] reads.
+    pub(super) fn attrs(&self, m: &mut AttrMap) {
+        match self {
+            FusedKind::RmsNorm { eps, late } => {
+                m.insert("eps", AttrValue::Float(eps.get().to_bits()));
+                set(m, &[("late", *late)]);
+            }
+            FusedKind::RmsNormGrad { residual, late, split } => {
+                m.insert("residual", AttrValue::Bool(*residual));
+                set(m, &[("late", *late), ("split", *split)]);
+            }
+            FusedKind::LayerNorm { eps, scale, shift } => {
+                m.insert("eps", AttrValue::Float(eps.get().to_bits()));
+                m.insert("scale", AttrValue::Bool(*scale));
+                m.insert("shift", AttrValue::Bool(*shift));
+            }
+            FusedKind::LayerNormGrad { residual, scale, shift, split } => {
+                let flags = [("residual", residual), ("scale", scale), ("shift", shift)];
+                m.extend(flags.map(|(name, &on)| (name, AttrValue::Bool(on))));
+                set(m, &[("split", *split)]);
+            }
+            FusedKind::Activation { function, .. } | FusedKind::ActivationGrad { function, .. } => {
+                if *function != Activation::Silu {
+                    m.insert("tanh", AttrValue::Bool(*function == Activation::GeluTanh));
+                }
+            }
+            FusedKind::Attention(form) => {
+                m.insert("scores", AttrValue::Text(form.to_string()));
+            }
+            FusedKind::AttentionGrad { form, output } => {
+                m.insert("scores", AttrValue::Text(form.to_string()));
+                m.insert("output", AttrValue::Bool(*output));
+            }
+            FusedKind::Rope { interleaved, rotated, .. } => {
+                m.insert("interleaved", AttrValue::Bool(*interleaved));
+                m.insert("rotated", AttrValue::Int(*rotated as i64));
+            }
+            FusedKind::AdamW(adamw) => adamw.attrs(m),
+            FusedKind::Softmax | FusedKind::SoftmaxGrad | FusedKind::RowGroup => {}
+        }
+    }
+}
+
+fn form(a: &mut AttrReader) -> Result<AttentionForm> {
+    let text = a.text("scores")?;
+    AttentionForm::parse(&text)
+        .ok_or_else(|| IrError::attr(a.op(), "scores", format!("`{text}` names no steps of an attention")))
+}
+
+/// A flag that is written only where it is set.
+fn flag(a: &mut AttrReader, name: &str) -> Result<bool> {
+    if a.has(name) { a.bool(name) } else { Ok(false) }
+}
+
+fn set(m: &mut AttrMap, flags: &[(&'static str, bool)]) {
+    m.extend(flags.iter().filter(|f| f.1).map(|&(name, on)| (name, AttrValue::Bool(on))));
+}
