@@ -174,6 +174,10 @@ impl Chains {
         for c in (0..self.members.len()).filter(|&c| fits(c)) {
             out.first[c] = range.low;
         }
+        // Backward chains that lack the first layer are not those of the layer before.
+        if out.within(&fits) < self.within(&fits) {
+            return self.clone();
+        }
         let placed: Vec<Option<i32>> = out.first.iter().copied().map(Some).collect();
         for c in (0..self.members.len()).filter(|&c| fits(c)) {
             if !self.votes(nodes, c as u32, &placed).contains_key(&range.low) {
@@ -181,6 +185,14 @@ impl Chains {
             }
         }
         out
+    }
+
+    /// Edges of some chains that stay within an instance.
+    fn within(&self, some: &dyn Fn(usize) -> bool) -> usize {
+        let edges = (0..self.members.len()).filter(|&c| some(c)).flat_map(|c| {
+            self.neighbours[c].iter().map(move |e| (self.first[c] + e.place, e.other, e.other_place))
+        });
+        edges.filter(|&(i, other, place)| i == self.first[other as usize] + place).count()
     }
 
     fn find_neighbours(&self, nodes: &Nodes<'_>) -> Vec<Vec<Edge>> {

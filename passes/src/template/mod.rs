@@ -68,8 +68,15 @@ pub fn template(module: &mut Module) -> Result<Templates> {
             module.set_graph(id, graph);
             break;
         };
+        let lost = explain::lost(module, &nodes, &found);
+        // Forward would be hidden from a backward in the entry, and two layers are soon read twice.
+        if lost.is_some() && found.range.instances() == 2 {
+            out.notes.extend(lost);
+            module.set_graph(id, graph);
+            break;
+        }
         out.notes.extend(explain::ends(module, &nodes, &found));
-        out.notes.extend(explain::lost(module, &nodes, &found));
+        out.notes.extend(lost);
         let name = if at == 0 { "layer".to_string() } else { format!("layer_{at}") };
         let outlined = outline::outline(module, &nodes, &same, &found, &name)?;
         follow(&mut out, &outlined.moved);

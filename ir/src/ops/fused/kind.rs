@@ -84,7 +84,7 @@ pub enum FusedKind {
     /// (Su et al., "RoFormer"): `x[…,h], cos[…|1,t], sin[…|1,t] → y[…,h]`, tables of the rank of `x` with `t` either
     /// `rotated` or half of it. Element `i` is paired with `i + rotated/2`, or `2i` with `2i + 1` where `interleaved`;
     /// `y = x∘cos + rot(x)∘sin` with `rot(a, b) = (−b, a)` on pairs, and its transpose `y = x∘cos − rot(x∘sin)`, the
-    /// gradient.
+    /// gradient. Tables may be wider floats than `x` and `y`.
     Rope {
         /// Neighbours are pairs.
         interleaved: bool,

@@ -90,7 +90,8 @@ impl Definition<'_> {
     }
 }
 
-/// `x[…,h], cos[…|1,t], sin[…|1,t] → y[…,h]`, see [`FusedKind::Rope`](msc_ir::ops::fused::FusedKind::Rope).
+/// `x[…,h], cos[…|1,t], sin[…|1,t] → y[…,h]`, see [`FusedKind::Rope`](msc_ir::ops::fused::FusedKind::Rope). Tables of a
+/// wider type say that products are made in it: the sum is rounded once, its gradient's two products each.
 ///
 /// # Errors
 /// If the types do not fit.
@@ -102,7 +103,9 @@ pub fn rope(module: &mut Module, types: &[TensorType], r: Rotation) -> Result<Gr
     let last = x.rank().saturating_sub(1);
     let fits = |t: &TensorType| {
         t.rank() == x.rank()
-            && t.dtype == x.dtype
+            && t.dtype.is_float()
+            && t.dtype.size_bytes() >= x.dtype.size_bytes()
+            && t.dtype == cos.dtype
             && t.shape[..last].iter().zip(&x.shape).all(|(&a, &b)| a == 1 || a == b)
             && (t.shape[last] == r.rotated || 2 * t.shape[last] == r.rotated)
     };
@@ -116,15 +119,20 @@ pub fn rope(module: &mut Module, types: &[TensorType], r: Rotation) -> Result<Gr
     let part = d.last(v, 0, r.rotated, 1)?;
     let like = d.ty(part);
     let (cos, sin) = (d.table(cos, &like, r)?, d.table(sin, &like, r)?);
-    let straight = d.op(Multiply, &[part, cos])?;
+    let wide = d.ty(cos).dtype;
+    let own = d.convert(part, wide)?;
+    let straight = d.op(Multiply, &[own, cos])?;
     let y = if r.transposed {
-        let z = d.op(Multiply, &[part, sin])?;
+        let z = d.op(Multiply, &[own, sin])?;
+        let (straight, z) = (d.convert(straight, x.dtype)?, d.convert(z, x.dtype)?);
         let turned = d.turned(z, r)?;
         d.op(Subtract, &[straight, turned])?
     } else {
         let turned = d.turned(part, r)?;
+        let turned = d.convert(turned, wide)?;
         let across = d.op(Multiply, &[turned, sin])?;
-        d.op(Add, &[straight, across])?
+        let sum = d.op(Add, &[straight, across])?;
+        d.convert(sum, x.dtype)?
     };
     let y = if r.rotated == h {
         y

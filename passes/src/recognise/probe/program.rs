@@ -103,14 +103,16 @@ impl<'r> Program<'r> {
                     let data = part.graph.op(op);
                     let operands: Option<SmallVec<[Index; 3]>> =
                         data.operands.iter().map(|&v| find(v, &program.index)).collect();
-                    let Some(operands) = operands else { continue };
-                    if let (Op::Barrier(_), Some(&o)) = (&data.op, operands.get(i as usize)) {
-                        program.index.insert(at, o);
-                        continue;
-                    }
-                    value.op = Some((&data.op, i as usize));
-                    value.operands = operands;
                     value.loc = data.loc;
+                    // What only calls see has no class; their results are values from outside.
+                    if let Some(operands) = operands {
+                        if let (Op::Barrier(_), Some(&o)) = (&data.op, operands.get(i as usize)) {
+                            program.index.insert(at, o);
+                            continue;
+                        }
+                        value.op = Some((&data.op, i as usize));
+                        value.operands = operands;
+                    }
                 }
             }
             let n = program.values.len();

@@ -10,6 +10,7 @@ use crate::recognise::probe::trial::Trial;
 use crate::recognise::probe::unite::unite;
 use msc_ir::factor::solve::AtomList;
 use msc_ir::ops::binary::BinaryKind;
+use msc_ir::ops::convert::Convert;
 use msc_ir::ops::fused::FusedKind;
 use msc_ir::ops::unary::UnaryKind;
 use msc_ir::{Module, Op};
@@ -27,11 +28,19 @@ pub fn probe(graph: &mut Graph, region: &Region, run: &mut Run) {
     let mut refused = Vec::new();
     let program = Program::new(graph, region);
     for y in 0..program.values.len() {
-        let Some(place) = place(&program, y) else { continue };
-        match attempt(&program, &graph.analysis.module, &place) {
-            Ok(found) => all.push(found),
-            Err(why) => refused.push(why),
+        let mut last = None;
+        let places = [false, true].map(|cut| places(&program, y, cut));
+        for place in places.into_iter().flatten() {
+            match attempt(&program, &graph.analysis.module, &place) {
+                Ok(found) => {
+                    all.push(found);
+                    last = None;
+                    break;
+                }
+                Err(why) => last = Some(why),
+            }
         }
+        refused.extend(last);
     }
     for found in all {
         if let Err(why) = unite(graph, region, &program, &found, None, run) {
@@ -50,12 +59,35 @@ struct Place {
     tables: [Index; 2],
 }
 
-/// What a value is linear in, if it may be a rotation: a value of its own shape, and two tables that are spread.
-fn place(p: &Program<'_>, y: Index) -> Option<Place> {
+/// What a value may be a rotation of: it is linear in a value of its own type and in two tables, which are spread
+/// unless there is one row for all of them. With `cut` it may be what is cut in two, whatever it is made of.
+fn places(p: &Program<'_>, y: Index, cut: bool) -> Vec<Place> {
+    let Some(leaves) = leaves(p, y, cut) else { return Vec::new() };
+    let ty = p.values[y].ty;
+    let grows = |i: Index| p.values[source(p, i)].ty.elements() < p.values[i].ty.elements();
+    let mut all: Vec<(Index, bool)> = leaves.into_iter().map(|i| (i, grows(i))).collect();
+    // A table that is spread twice is one table.
+    all.sort_by_key(|&(i, _)| source(p, i));
+    all.dedup_by_key(|&mut (i, _)| source(p, i));
+    if all.len() != 3 {
+        return Vec::new();
+    }
+    let values = all.iter().filter(|(i, grows)| !grows && p.values[*i].ty == ty);
+    values
+        .map(|&(x, _)| {
+            let tables: Vec<Index> = all.iter().filter(|t| t.0 != x).map(|t| source(p, t.0)).collect();
+            Place { y, x, tables: [tables[0], tables[1]] }
+        })
+        .collect()
+}
+
+/// What a sum of products is made of, up to cutting and joining; roundings to its own type included.
+fn leaves(p: &Program<'_>, y: Index, cut: bool) -> Option<BTreeSet<Index>> {
     let top = &p.values[y];
     let kind = match p.op(y)? {
         Op::Binary(b) => matches!(b.kind, BinaryKind::Add | BinaryKind::Subtract),
         Op::Concatenate(_) | Op::Reshape(_) => true,
+        Op::Convert(c) => matches!(c, Convert::Value(_)),
         _ => false,
     };
     if !kind || !top.ty.dtype.is_float() || top.ty.rank() < 2 {
@@ -85,12 +117,21 @@ fn place(p: &Program<'_>, y: Index) -> Option<Place> {
                 v.operands.len() == 1
             }
             Some(Op::Concatenate(_) | Op::Pad(_)) => true,
+            // Computed in a wider type than what is rotated, and rounded.
+            Some(Op::Convert(Convert::Value(_))) => {
+                let (from, to) = (p.values[v.operands[0]].ty.dtype, v.ty.dtype);
+                let wider = if to == top.ty.dtype { from } else { to };
+                (from == top.ty.dtype || to == top.ty.dtype)
+                    && top.ty.dtype.is_float()
+                    && wider.is_float()
+                    && wider.size_bytes() > top.ty.dtype.size_bytes()
+            }
             // Pairs of neighbours are a dimension of their own for a while.
             Some(Op::Reshape(_)) => splits_last(p, i),
             _ => false,
         };
         // The value itself is cut up and used whole.
-        if inner && i != y && is_source(p, i, top.ty.elements()) {
+        if inner && i != y && is_source(p, i, top.ty.elements(), cut) {
             leaves.insert(i);
         } else if inner {
             todo.extend(v.operands.iter().copied().filter(|&o| seen.insert(o)));
@@ -100,17 +141,7 @@ fn place(p: &Program<'_>, y: Index) -> Option<Place> {
             leaves.insert(i);
         }
     }
-    let spread = |i: Index| source(p, i) != i;
-    let (tables, values): (Vec<Index>, Vec<Index>) = leaves.into_iter().partition(|&i| spread(i));
-    let mut tables: Vec<Index> = tables.into_iter().map(|i| source(p, i)).collect();
-    tables.sort_unstable();
-    tables.dedup();
-    match (values.as_slice(), tables.as_slice()) {
-        (&[x], &[a, b]) if cuts && multiplies >= 2 && p.values[x].ty == top.ty => {
-            Some(Place { y, x, tables: [a, b] })
-        }
-        _ => None,
-    }
+    (cuts && multiplies >= 2).then_some(leaves)
 }
 
 /// Whether a reshape splits the last dimension in pairs, or joins them.
@@ -121,13 +152,14 @@ fn splits_last(p: &Program<'_>, i: Index) -> bool {
     n > 0 && long.rank() == n + 1 && short.shape[..n - 1] == long.shape[..n - 1]
 }
 
-/// Whether a value inside a sum is where the rotation starts: it is used whole and in parts.
-fn is_source(p: &Program<'_>, i: Index, elements: usize) -> bool {
+/// Whether a value inside a sum is where the rotation starts: it is used whole and in parts, or with `cut` in two
+/// parts.
+fn is_source(p: &Program<'_>, i: Index, elements: usize, cut: bool) -> bool {
     let v = &p.values[i];
-    let is = |f: &dyn Fn(&Op) -> bool| v.users.iter().any(|&u| p.op(u).is_some_and(f));
-    v.ty.elements() == elements
-        && is(&|op| matches!(op, Op::Slice(_)))
-        && is(&|op| matches!(op, Op::Binary(b) if b.kind == BinaryKind::Multiply))
+    let count = |f: &dyn Fn(&Op) -> bool| v.users.iter().filter(|&&u| p.op(u).is_some_and(f)).count();
+    let parts = count(&|op| matches!(op, Op::Slice(_)));
+    let whole = count(&|op| matches!(op, Op::Binary(b) if b.kind == BinaryKind::Multiply));
+    v.ty.elements() == elements && (parts > 0 && whole > 0 || cut && parts > 1)
 }
 
 /// Where a spread table is made.

@@ -70,9 +70,14 @@ fn attempt(
                 }
             }
         }
-        if !candidates.iter().any(|c| c.0 == result) {
+        if !sinks.is_empty() && !candidates.iter().any(|c| c.0 == result) {
             return Err(format!("{} is computed from more than the attention's inputs", NAMES[result]));
         }
+    }
+    // Weights that are not trained need no gradient of queries, or of keys.
+    let wanted: Vec<usize> = (0..3).filter(|&r| !dots[r].is_empty()).collect();
+    if wanted.len() < 2 {
+        return Err("it computes a gradient of the values alone".into());
     }
     let masks: Vec<Index> = site.steps.iter().filter_map(|s| s.operand.or(s.mask.map(|m| m.0))).collect();
     let marks = Marks {
@@ -125,8 +130,8 @@ fn attempt(
     let outputs: Vec<Output> =
         agreeing.filter_map(|(&(n, value), _)| solved.output(NAMES[n], n as u32, value, &wide[n])).collect();
     let found: BTreeSet<u32> = outputs.iter().map(|o| o.result).collect();
-    if let Some(missing) = (0..3).find(|r| !found.contains(r)) {
-        return Err(format!("it computes another {} than the program", NAMES[missing as usize]));
+    if let Some(&missing) = wanted.iter().find(|&&r| !found.contains(&(r as u32))) {
+        return Err(format!("it computes another {} than the program", NAMES[missing]));
     }
     let args = bounds.iter().map(|b| operand(p, &solved, b)).collect::<Result<_, _>>()?;
     let mut given = vec![("m", 1), ("l", 2)];
