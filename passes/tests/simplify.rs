@@ -226,3 +226,26 @@ fn bits_of_another_width_are_folded_as_a_whole() {
         simplified(&source);
     }
 }
+
+/// A padded value where a mask keeps all of it, zero elsewhere.
+#[test]
+fn a_mask_over_what_was_padded_with_the_same_is_gone() {
+    // Rows are two of zeros, three of x.
+    let step = |mask: &str, fill: &str, swap: bool| {
+        let (a, b) = if swap { ("%4", "%3") } else { ("%3", "%4") };
+        let source = format!(
+            "module @m\n\ngraph @main(%0: f32[2,3]) {{\n  %1 = constant {{value = dense i1[2,5] {mask}}} : i1[2,5]\n  \
+             %2 = constant {{value = splat f32[] 0.0}} : f32[]\n  %3 = pad %0, %2 {{high = [0, 0], interior = [0, 0], \
+             low = [0, 2]}} : f32[2,5]\n  %4 = constant {{value = splat f32[2,5] {fill}}} : f32[2,5]\n  %5 = select %1, \
+             {a}, {b} : f32[2,5]\n  return %5\n}}\n\n{}",
+            entry(1, 1)
+        );
+        simplified(&source).contains("select")
+    };
+    assert!(!step("0x00000101010000010101", "0.0", false));
+    assert!(!step("0x00010101010000010101", "0.0", false), "more than x is kept");
+    assert!(!step("0x01010000000101000000", "0.0", true), "the other way round");
+    assert!(step("0x00000001010000010101", "0.0", false), "x is not kept whole");
+    assert!(step("0x00000101010000010101", "1.0", false), "something else is filled in");
+    assert!(step("0x00000101010000010101", "0.0", true), "what is dropped is x");
+}

@@ -21,7 +21,7 @@ pub(super) fn graph(module: &mut Module, id: GraphId, done: &mut Simplified) -> 
     let source = module.take_graph(id);
     let mut new = Graph::new(source.name.clone());
     let params: Vec<ValueId> = source.params().iter().map(|&p| new.add_param(source.ty(p).clone())).collect();
-    let mut w = Walk { module, graph: new, constants: HashMap::new(), done };
+    let mut w = Walk { module, graph: new, constants: HashMap::new(), tables: HashMap::new(), done };
     let results = w.body(&source, &params)?;
     let mut new = w.graph;
     new.set_results(results);
@@ -33,6 +33,8 @@ struct Walk<'a> {
     module: &'a mut Module,
     graph: Graph,
     constants: HashMap<ConstId, ValueId>,
+    /// The constants that became expressions, by what stands for them.
+    tables: HashMap<ValueId, ConstId>,
     done: &'a mut Simplified,
 }
 
@@ -114,7 +116,8 @@ impl Walk<'_> {
                 self.done.folded += 1;
                 return smallvec![self.constant(id, loc)];
             }
-            match identity(&View { module: self.module, graph: &self.graph }, op, operands, ty) {
+            let view = View { module: self.module, graph: &self.graph, tables: &self.tables };
+            match identity(&view, op, operands, ty) {
                 Some(Rewrite::Value(v)) => {
                     self.done.rewritten += 1;
                     return smallvec![v];
@@ -141,7 +144,9 @@ impl Walk<'_> {
         let v = match tables::expression(constant) {
             Some(table) => {
                 self.done.tables += 1;
-                emit(&table, &ty, &mut At { walk: self, loc })
+                let v = emit(&table, &ty, &mut At { walk: self, loc });
+                self.tables.insert(v, id);
+                v
             }
             None => self.emit(ConstantOp { id }.into(), &[], &[&ty], loc)[0],
         };

@@ -11,8 +11,9 @@ use super::fold::constant;
 use msc_ir::constant::{ConstData, Constant};
 use msc_ir::op::Op;
 use msc_ir::tensor::Storage;
-use msc_ir::{Graph, Module, OpData, TensorType, ValueId};
+use msc_ir::{ConstId, Graph, Module, OpData, TensorType, ValueId};
 use smallvec::SmallVec;
+use std::collections::HashMap;
 
 /// What an op is replaced by. Short-lived, so the size of its larger variant does not matter.
 #[allow(clippy::large_enum_variant)]
@@ -36,6 +37,8 @@ pub(super) struct View<'a> {
     pub module: &'a Module,
     /// Holds everything defined so far.
     pub graph: &'a Graph,
+    /// Constants that became expressions, by what stands for them.
+    pub tables: &'a HashMap<ValueId, ConstId>,
 }
 
 impl<'a> View<'a> {
@@ -50,6 +53,11 @@ impl<'a> View<'a> {
 
     fn constant(&self, v: ValueId) -> Option<&'a Constant> {
         constant(self.module, self.graph, v)
+    }
+
+    /// The constant that a value is or stands for.
+    fn table(&self, v: ValueId) -> Option<&'a Constant> {
+        self.constant(v).or_else(|| self.tables.get(&v).map(|&id| self.module.constants.get(id)))
     }
 
     /// Whether a value is the constant whose every element has the bits of `x` in the value's type.
@@ -79,7 +87,9 @@ pub(super) fn identity(view: &View<'_>, op: &Op, operands: &[ValueId], ty: &Tens
     match op {
         Op::Unary(u) => elementwise::unary(view, u.kind, operands),
         Op::Binary(b) => elementwise::binary(view, b.kind, operands),
-        Op::Select(s) => elementwise::select(view, *s, operands),
+        Op::Select(s) => {
+            elementwise::select(view, *s, operands).or_else(|| movement::select(view, *s, operands))
+        }
         Op::Convert(c) => elementwise::convert(view, *c, operands),
         Op::Compare(c) => elementwise::compare(view, *c, operands),
         Op::Broadcast(b) => movement::broadcast(view, b, operands),

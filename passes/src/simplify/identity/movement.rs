@@ -1,12 +1,14 @@
 //! Identities and compositions of ops that only move elements.
 
 use super::{Rewrite, View};
+use msc_ir::constant::ConstData;
 use msc_ir::op::Op;
 use msc_ir::ops::broadcast::BroadcastInDim;
 use msc_ir::ops::pad::Pad;
 use msc_ir::ops::permute::Permute;
 use msc_ir::ops::reduce::Reduce;
 use msc_ir::ops::reshape::Reshape;
+use msc_ir::ops::select::Select;
 use msc_ir::ops::slice::Slice;
 use msc_ir::types::Shape;
 use msc_ir::{TensorType, ValueId};
@@ -49,6 +51,46 @@ pub(super) fn permute(view: &View<'_>, op: &Permute, operands: &[ValueId]) -> Op
             Rewrite::op(Permute::Transpose(both), &inner.operands)
         }
     }
+}
+
+/// A selection by a constant between what was padded and the padding: the gradient of a slice, as it is written where
+/// views are taken apart.
+pub(super) fn select(view: &View<'_>, op: Select, operands: &[ValueId]) -> Option<Rewrite> {
+    if op != Select::Select {
+        return None;
+    }
+    let ConstData::Dense(mask) = &view.table(operands[0])?.data else { return None };
+    [(operands[1], operands[2], 1), (operands[2], operands[1], 0)].into_iter().find_map(
+        |(padded, fill, side)| {
+            let inner = view.def(padded)?;
+            let Op::Pad(p) = &inner.op else { return None };
+            let (ConstData::Splat(x), ConstData::Splat(y)) =
+                (&view.constant(inner.operands[1])?.data, &view.constant(fill)?.data)
+            else {
+                return None;
+            };
+            if x != y || p.interior.iter().any(|&n| n > 0) {
+                return None;
+            }
+            let shape = &view.ty(padded).shape;
+            let inside: Vec<std::ops::Range<i64>> =
+                shape.iter().zip(p.low.iter().zip(&p.high)).map(|(&n, (&l, &h))| l..n as i64 - h).collect();
+            let mut at = Shape::from_elem(0, shape.len());
+            for &m in mask.iter() {
+                if m != side && at.iter().zip(&inside).all(|(&i, r)| r.contains(&(i as i64))) {
+                    return None;
+                }
+                for d in (0..at.len()).rev() {
+                    at[d] += 1;
+                    if at[d] < shape[d] {
+                        break;
+                    }
+                    at[d] = 0;
+                }
+            }
+            Some(Rewrite::Value(padded))
+        },
+    )
 }
 
 /// A slice of everything; a dynamic slice at constant indices; an update of everything.
