@@ -111,6 +111,8 @@ pub struct Terms {
     ops: Vec<Op>,
     index: HashMap<Op, OpRef>,
     leaves: Vec<TensorType>,
+    /// Whether there is any optimization barrier to see through.
+    barriers: bool,
     /// Broken promises of rules (unions of classes of different types, terms that do not type-check).
     pub faults: Vec<String>,
 }
@@ -130,6 +132,7 @@ impl Terms {
             return r;
         }
         let r = OpRef(self.ops.len() as u32);
+        self.barriers |= matches!(op, Op::Barrier(_));
         self.ops.push(op.clone());
         self.index.insert(op, r);
         r
@@ -151,6 +154,9 @@ impl Terms {
 /// behind one is a class of its own, so that what was meant to be computed twice is.
 pub fn behind_barriers(graph: &Graph, class: Id) -> Id {
     let mut at = graph.find(class);
+    if !graph.analysis.barriers {
+        return at;
+    }
     // Barriers follow each other in program order, so there is no cycle of them unless a rule made one.
     for _ in 0..64 {
         let through = graph[at].nodes.iter().find_map(|n| match n {

@@ -205,6 +205,22 @@ impl Head {
         }
     }
 
+    /// The name of the ops it may be; `None` for ops of several names.
+    pub fn name(self) -> Option<&'static str> {
+        Some(match self {
+            Head::Unary(k) => k.name(),
+            Head::Binary(k) => k.name(),
+            Head::AnyUnary | Head::AnyBinary => return None,
+            Head::Broadcast => "broadcast_in_dim",
+            Head::Reshape => "reshape",
+            Head::Transpose => "transpose",
+            Head::Convert => "convert",
+            Head::Select => "select",
+            Head::Compare(_) => "compare",
+            Head::Reduce(..) => "reduce",
+        })
+    }
+
     /// Whether operands may be swapped. `binary.any` is not, so that an applier sees them as they stand.
     pub fn is_commutative(self) -> bool {
         match self {
