@@ -10,10 +10,12 @@ use msc_ir::{Op, Operation, TensorType};
 use smallvec::SmallVec;
 use std::collections::HashMap;
 
+type Operands = SmallVec<[Id; 3]>;
+
 /// A class as seen behind optimization barriers.
 #[derive(Default)]
 struct Seen<'g> {
-    ops: SmallVec<[(&'g Op, SmallVec<[Id; 3]>); 2]>,
+    ops: SmallVec<[(&'g Op, Operands); 2]>,
     ty: Option<&'g TensorType>,
     splat: bool,
 }
