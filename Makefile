@@ -39,6 +39,7 @@ loss-curves: setup
 lint: setup
 	cargo fmt --all --check
 	cargo clippy -q --workspace --all-targets -- -D warnings
+	cargo check -q --manifest-path fuzz/Cargo.toml --all-targets
 	RUSTDOCFLAGS="-D warnings" cargo doc -q --workspace --no-deps
 
 doc: setup

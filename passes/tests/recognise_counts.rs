@@ -72,7 +72,7 @@ fn report(file: &Path) -> Report {
     report
 }
 
-/// Every fixture of the repository that the table lists; `MSC_FIXTURES` names a folder of more.
+/// Every fixture of the repository that the table lists; `MSC_FIXTURES` names another folder instead.
 #[test]
 fn every_norm_is_found() {
     let root = fixtures();

@@ -6,7 +6,7 @@ use msc::run::{RunOptions, run};
 use msc_tests::fixture;
 use std::path::PathBuf;
 
-/// Fixtures with inputs and reference outputs. `MSC_FIXTURES` names a folder of more.
+/// Fixtures with inputs and reference outputs. `MSC_FIXTURES` names another folder instead.
 fn folders() -> Vec<PathBuf> {
     let root = std::env::var_os("MSC_FIXTURES").map_or_else(|| fixture(""), PathBuf::from);
     let mut out: Vec<PathBuf> = std::fs::read_dir(root)

@@ -52,7 +52,7 @@ impl Tolerance {
         if has(DType::BF16) {
             Tolerance { plain: 2e-2, update: 3e-2, narrow: 1e-1 }
         } else if has(DType::F16) {
-            Tolerance { plain: 1e-2, update: 1e-2, narrow: 1e-2 }
+            Tolerance { plain: 1e-2, update: 7.5e-3, narrow: 1e-1 }
         } else {
             Tolerance { plain: 5e-6, update: 1e-5, narrow: 1e-5 }
         }

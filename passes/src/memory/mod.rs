@@ -6,12 +6,17 @@
 //! assumed to be more than it is. [`msc_ir::program::check`] verifies the outcome with code of its own.
 //!
 //! Inputs and outputs keep their bytes for the whole step. Buffers are placed in the order of their definition,
-//! each at the lowest offset where it meets nobody; nearly linear in practice, because buffers whose last access
-//! every stream has passed are forgotten.
+//! each at the lowest offset where it meets nobody. Only buffers whose accesses are all issued are asked whether they
+//! are over, and neighbours count as one: what is live for long costs nothing, so a deep model costs no more per
+//! instruction than a shallow one.
 
+mod cover;
+
+use cover::Cover;
 use msc_ir::program::{ALIGNMENT, Action, BufferId, Placement, Program};
 use smallvec::SmallVec;
-use std::collections::{BTreeMap, BTreeSet};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 /// What the planner found.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -29,10 +34,10 @@ pub struct Report {
 /// Per stream, one more than the position of the last access of a buffer; 0 where the stream never touches it.
 type LastAccess = SmallVec<[usize; 3]>;
 
-/// A buffer that is placed and may still be needed.
-struct Placed {
+/// A buffer whose accesses are all issued, but not yet passed by every stream.
+struct Ending {
     range: (u64, u64),
-    last: LastAccess,
+    buffer: usize,
 }
 
 fn aligned(bytes: u64) -> u64 {
@@ -63,8 +68,10 @@ pub fn plan(p: &mut Program) -> Report {
     report.persistent_bytes = next;
     let base = next;
     let mut top = base;
-    // Sorted by offset.
-    let mut live: Vec<Placed> = Vec::new();
+    let mut cover = Cover::default();
+    // By the last access; then those that are issued.
+    let mut running: BinaryHeap<Reverse<(usize, usize, (u64, u64))>> = BinaryHeap::new();
+    let mut ending: Vec<Ending> = Vec::new();
     let mut clock = Clock::new(streams);
     let mut alive = 0u64;
     let mut ends: BTreeMap<usize, u64> = BTreeMap::new();
@@ -78,17 +85,34 @@ pub fn plan(p: &mut Program) -> Report {
             }
             let size = aligned(p.buffers[b.0 as usize].ty.bytes() as u64);
             let stream = p.instructions[at].stream.0 as usize;
-            live.retain(|x| !clock.passed_by_all(&x.last));
-            let blocked = live.iter().filter(|x| !clock.passed_by(stream, &x.last)).map(|x| x.range);
-            let offset = lowest_gap(base, size, blocked);
+            while let Some(&Reverse((end, buffer, range))) = running.peek()
+                && end <= at
+            {
+                running.pop();
+                ending.push(Ending { range, buffer });
+            }
+            ending.retain(|x| {
+                let over = clock.passed_by_all(&last[x.buffer]);
+                if over {
+                    cover.remove(x.range);
+                }
+                !over
+            });
+            // What this stream has passed is free for it, whatever others still do.
+            let passed: Vec<(u64, u64)> =
+                ending.iter().filter(|x| clock.passed_by(stream, &last[x.buffer])).map(|x| x.range).collect();
+            passed.iter().for_each(|&r| cover.remove(r));
+            let offset = cover.lowest_gap(base, size);
+            passed.iter().for_each(|&r| cover.add(r));
             top = top.max(offset + size);
             p.buffers[b.0 as usize].placement = Placement::Arena(offset);
             report.transient_bytes += size;
             alive += size;
-            let end = last[b.0 as usize].iter().max().map_or(at, |e| e.saturating_sub(1));
-            *ends.entry(end).or_default() += size;
-            let place = live.partition_point(|x| x.range.0 < offset);
-            live.insert(place, Placed { range: (offset, offset + size), last: last[b.0 as usize].clone() });
+            let end = last[b.0 as usize].iter().max().copied().unwrap_or(at + 1);
+            *ends.entry(end.saturating_sub(1)).or_default() += size;
+            let range = (offset, offset + size);
+            cover.add(range);
+            running.push(Reverse((end, b.0 as usize, range)));
         }
         report.peak_live_bytes = report.peak_live_bytes.max(alive);
         alive -= ends.remove(&at).unwrap_or(0);
@@ -97,18 +121,6 @@ pub fn plan(p: &mut Program) -> Report {
     p.arena_bytes = top;
     report.arena_bytes = top;
     report
-}
-
-/// The lowest place for `size` bytes from `base` on that meets none of the ranges, which come by their start.
-fn lowest_gap(base: u64, size: u64, blocked: impl Iterator<Item = (u64, u64)>) -> u64 {
-    let mut at = base;
-    for (start, end) in blocked {
-        if start >= at + size {
-            break;
-        }
-        at = at.max(end);
-    }
-    at
 }
 
 /// Which instructions are known to be complete, per stream.
