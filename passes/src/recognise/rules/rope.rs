@@ -121,7 +121,12 @@ fn leaves(p: &Program<'_>, y: Index, cut: bool) -> Option<BTreeSet<Index>> {
             Some(Op::Convert(Convert::Value(_))) => {
                 let (from, to) = (p.values[v.operands[0]].ty.dtype, v.ty.dtype);
                 let wider = if to == top.ty.dtype { from } else { to };
-                (from == top.ty.dtype || to == top.ty.dtype)
+                let sum = matches!(
+                    p.op(v.operands[0]),
+                    Some(Op::Binary(_) | Op::Concatenate(_) | Op::Reshape(_) | Op::Pad(_))
+                );
+                // What is rounded otherwise is what is rotated.
+                (from == top.ty.dtype || to == top.ty.dtype && sum)
                     && top.ty.dtype.is_float()
                     && wider.is_float()
                     && wider.size_bytes() > top.ty.dtype.size_bytes()

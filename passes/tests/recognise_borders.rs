@@ -1,0 +1,169 @@
+//! What is left between named operations in real training steps: nothing of the shape of scores, no second value of the
+//! shape of logits, no function that belongs to a named operation; and how many plain ops a layer keeps.
+
+use msc_ir::ops::fused::FusedKind;
+use msc_ir::ops::unary::UnaryKind;
+use msc_ir::{Graph, GraphId, Module, Op, OpId, Operation, ValueDef, ValueId};
+use msc_passes::recognise::recognise;
+use msc_passes::simplify::simplify;
+use msc_passes::template::{Templates, template};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// Fixtures in which something is left, with the reason.
+const KNOWN: &[(&str, &str)] = &[];
+
+fn fixtures() -> Vec<PathBuf> {
+    let own = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../fixtures/stablehlo");
+    let root = std::env::var_os("MSC_FIXTURES").map_or(own, PathBuf::from);
+    let mut out: Vec<PathBuf> = std::fs::read_dir(root)
+        .expect("a folder of fixtures")
+        .map(|e| e.expect("an entry").path().join("model.mlir"))
+        .filter(|f| f.is_file() && f.with_file_name("inputs.npz").is_file())
+        .collect();
+    out.sort();
+    out
+}
+
+fn recognised(file: &Path) -> (Module, Templates) {
+    let mut module = msc_frontends::read_file(file).expect("the fixture imports").module;
+    simplify(&mut module).expect("simplifies");
+    let mut templates = template(&mut module).expect("finds templates");
+    recognise(&mut module, &mut templates).expect("recognises");
+    (module, templates)
+}
+
+/// The graphs that the step runs, definitions of named operations aside.
+fn graphs(module: &Module) -> Vec<GraphId> {
+    let entry = module.entry().expect("an entry").graph;
+    let (mut out, mut seen) = (vec![entry], BTreeSet::from([entry]));
+    let mut at = 0;
+    while let Some(&g) = out.get(at) {
+        at += 1;
+        for (_, d) in module.graph(g).ops().filter(|(_, d)| !matches!(d.op, Op::Fused(_))) {
+            out.extend(d.op.callees().into_iter().filter(|&c| seen.insert(c)));
+        }
+    }
+    out
+}
+
+/// Values that nothing but indices and constants go into: tables of positions.
+fn tables(module: &Module, g: &Graph) -> BTreeSet<ValueId> {
+    let mut out: BTreeSet<ValueId> =
+        g.params().iter().copied().filter(|&p| !g.ty(p).dtype.is_float()).collect();
+    for (_, d) in g.ops() {
+        let calls = !d.op.callees().is_empty();
+        if !calls && d.operands.iter().all(|o| out.contains(o)) {
+            out.extend(&d.results);
+        }
+    }
+    let _ = module;
+    out
+}
+
+/// Where a value comes from, for messages.
+fn named(module: &Module, g: &Graph, v: ValueId) -> String {
+    match g.value(v).def {
+        ValueDef::Param(i) => format!("parameter {i} of @{}: {}", g.name, g.ty(v)),
+        ValueDef::Result(op, _) => {
+            let d = g.op(op);
+            format!("{} at {}: {}", d.op.name(), module.locations.describe(d.loc), g.ty(v))
+        }
+    }
+}
+
+/// Values with as many elements as an attention has scores, and its two lengths last; masks are no floats.
+fn scores(module: &Module, graphs: &[GraphId]) -> Vec<String> {
+    let mut sizes = BTreeSet::new();
+    for &g in graphs {
+        let g = module.graph(g);
+        for (_, d) in g.ops() {
+            if let Op::Fused(f) = &d.op
+                && matches!(f.kind, FusedKind::Attention(_))
+            {
+                let (q, k) = (&g.ty(d.operands[0]).shape, &g.ty(d.operands[1]).shape);
+                sizes.insert((q[0] * q[1] * q[2] * k[2], q[2], k[2], q[3]));
+            }
+        }
+    }
+    let mut out = Vec::new();
+    for &g in graphs {
+        let g = module.graph(g);
+        for v in g.ops().flat_map(|(_, d)| d.results.iter().copied()) {
+            let ty = g.ty(v);
+            let n = ty.rank();
+            // Where a head is as wide as the sequence is long, queries have the shape of scores.
+            let is = |&(all, s, t, h): &(usize, usize, usize, usize)| {
+                n >= 2 && ty.elements() >= all && ty.shape[n - 2..] == [s, t] && h != s && h != t
+            };
+            if ty.dtype.is_float() && sizes.iter().any(is) {
+                out.push(named(module, g, v));
+            }
+        }
+    }
+    out
+}
+
+/// Functions of floats that are outside named operations and no tables.
+fn functions(module: &Module, graphs: &[GraphId]) -> Vec<String> {
+    use UnaryKind::*;
+    let mut out = Vec::new();
+    for &g in graphs {
+        let g = module.graph(g);
+        let tables = tables(module, g);
+        for (_, d) in g.ops() {
+            if let Op::Unary(u) = &d.op
+                && matches!(u.kind, Exponential | Rsqrt | Erf | Tanh | Sine | Cosine)
+                && !d.results.iter().any(|r| tables.contains(r))
+                // Numbers of an optimizer's schedule.
+                && g.ty(d.results[0]).elements() > 1
+            {
+                out.push(named(module, g, d.results[0]));
+            }
+        }
+    }
+    out
+}
+
+/// Plain ops of a template's forward and backward that are neither products nor constants, by name.
+fn left_over(module: &Module, t: &Templates) -> Vec<(String, BTreeMap<&'static str, usize>)> {
+    let segments = t.templates.iter().flat_map(|t| &t.segments);
+    segments
+        .map(|s| {
+            let g = module.graph(s.graph);
+            let mut by_name: BTreeMap<&'static str, usize> = BTreeMap::new();
+            let plain = |d: &&(OpId, &msc_ir::OpData)| {
+                !matches!(d.1.op, Op::Fused(_) | Op::DotGeneral(_) | Op::Constant(_) | Op::Barrier(_))
+            };
+            let all: Vec<(OpId, &msc_ir::OpData)> = g.ops().collect();
+            for (_, d) in all.iter().filter(plain) {
+                *by_name.entry(d.op.name()).or_default() += 1;
+            }
+            (g.name.clone(), by_name)
+        })
+        .collect()
+}
+
+#[test]
+fn nothing_of_a_named_operation_is_left_outside() {
+    let mut wrong = Vec::new();
+    let mut seen = 0;
+    for file in fixtures() {
+        let name = file.parent().and_then(Path::file_name).expect("a folder").to_string_lossy().into_owned();
+        let (module, templates) = recognised(&file);
+        seen += 1;
+        let graphs = graphs(&module);
+        let mut here = scores(&module, &graphs);
+        here.extend(functions(&module, &graphs));
+        match (KNOWN.iter().find(|k| k.0 == name), here.is_empty()) {
+            (None, false) => wrong.push(format!("{name}:\n    {}", here.join("\n    "))),
+            (Some((_, why)), true) => wrong.push(format!("{name} has nothing left any more: {why}")),
+            _ => {}
+        }
+        for (segment, ops) in left_over(&module, &templates) {
+            println!("{name} @{segment}: {} plain ops {ops:?}", ops.values().sum::<usize>());
+        }
+    }
+    assert!(seen >= 8, "fixtures are missing");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
