@@ -119,17 +119,23 @@ fn leaves(p: &Program<'_>, y: Index, cut: bool) -> Option<BTreeSet<Index>> {
             Some(Op::Concatenate(_) | Op::Pad(_)) => true,
             // Computed in a wider type than what is rotated, and rounded.
             Some(Op::Convert(Convert::Value(_))) => {
-                let (from, to) = (p.values[v.operands[0]].ty.dtype, v.ty.dtype);
+                let o = v.operands[0];
+                let (from, to) = (p.values[o].ty.dtype, v.ty.dtype);
                 let wider = if to == top.ty.dtype { from } else { to };
-                let sum = matches!(
-                    p.op(v.operands[0]),
-                    Some(Op::Binary(_) | Op::Concatenate(_) | Op::Reshape(_) | Op::Pad(_))
-                );
-                // What is rounded otherwise is what is rotated.
-                (from == top.ty.dtype || to == top.ty.dtype && sum)
+                let fits = (from == top.ty.dtype || to == top.ty.dtype)
                     && top.ty.dtype.is_float()
                     && wider.is_float()
-                    && wider.size_bytes() > top.ty.dtype.size_bytes()
+                    && wider.size_bytes() > top.ty.dtype.size_bytes();
+                // What is widened is what is rotated, unless it is put together of parts.
+                let parts = matches!(
+                    p.op(o),
+                    Some(Op::Slice(_) | Op::Concatenate(_) | Op::Pad(_) | Op::Unary(_) | Op::Reshape(_))
+                );
+                if fits && i != y && from == top.ty.dtype && !parts {
+                    leaves.insert(o);
+                    continue;
+                }
+                fits
             }
             // Pairs of neighbours are a dimension of their own for a while.
             Some(Op::Reshape(_)) => splits_last(p, i),
