@@ -8,7 +8,7 @@ mod recognised;
 
 use losses::{Fault, Gradient, PLAIN, Pick, Spelling, Weights, losses};
 use msc_ir::interp::{Mode, run};
-use msc_ir::ops::fused::{FusedKind, Outside, Weighting};
+use msc_ir::ops::fused::{FusedKind, Normalizer, Outside, Weighting};
 use msc_ir::{DType, FactorKind, Module, Op, Operation, Tensor, TensorType, text};
 use msc_passes::recognise::check::random::Random;
 use msc_passes::recognise::{Report, recognise_graph};
@@ -114,7 +114,8 @@ fn every_spelling_with_its_gradient() {
 fn labels_outside_are_what_the_program_says() {
     let kinds_of = |pick, gradient, weights| kinds(&found(&Spelling { pick, gradient, weights, ..PLAIN }).1);
     let ce = |outside| FusedKind::CrossEntropy { outside };
-    let grad = |outside, weight| FusedKind::CrossEntropyGrad { outside, weight };
+    let normalizer = Normalizer::Same;
+    let grad = |outside, weight| FusedKind::CrossEntropyGrad { outside, weight, normalizer };
     use Weighting::{Over, Times};
     assert_eq!(
         kinds_of(Pick::Guarded, Gradient::Scattered, Weights::Rows),
@@ -127,12 +128,34 @@ fn labels_outside_are_what_the_program_says() {
     assert_eq!(kinds_of(Pick::OneHot, Gradient::Automatic, Weights::Over)[0], ce(Outside::Zero));
     assert!(matches!(
         kinds_of(Pick::OneHot, Gradient::Automatic, Weights::Over)[1],
-        FusedKind::CrossEntropyGrad { outside: Outside::Zero, weight: Over | Times }
+        FusedKind::CrossEntropyGrad { outside: Outside::Zero, weight: Over | Times, .. }
     ));
     assert_eq!(
         kinds_of(Pick::Selected, Gradient::Direct, Weights::Rows),
         [ce(Outside::Nothing), grad(Outside::Nothing, Times)]
     );
+}
+
+/// A function of the normalizer beside the loss: its gradient weights the softmax alone.
+#[test]
+fn a_loss_of_the_normalizer_beside() {
+    for (pick, gradient, expected) in [
+        (Pick::Guarded, Gradient::Scattered, Normalizer::Own),
+        (Pick::OneHot, Gradient::Direct, Normalizer::Scaled),
+    ] {
+        for weights in [Weights::Mean, Weights::Rows, Weights::Over] {
+            let sp = Spelling { pick, gradient, weights, squared: true, ..PLAIN };
+            let (_, report) = found(&sp);
+            let is = |k: &FusedKind| matches!(k, FusedKind::CrossEntropyGrad { normalizer, .. } if *normalizer == expected);
+            assert!(kinds(&report).iter().any(is), "{sp:?}: {:?}", kinds(&report));
+        }
+        let sp = Spelling { pick, gradient, squared: true, ..PLAIN };
+        for fault in [Fault::Sign, Fault::Unnormalised, Fault::RowShift, Fault::PlaceShift, Fault::LabelOnly]
+        {
+            let (_, report, forward, backward) = recognised(&Spelling { fault, ..sp });
+            assert_eq!((forward, backward), (1, 0), "{fault:?} of {sp:?}: {:?}", kinds(&report));
+        }
+    }
 }
 
 /// Logits in bf16, computed in f32: the ops take and give bf16, and round where the program does.

@@ -107,6 +107,8 @@ pub struct Spelling {
     pub gradient: Gradient,
     /// The weights.
     pub weights: Weights,
+    /// The squared normalizer is added, times a hundredth.
+    pub squared: bool,
     /// Size of the vocabulary.
     pub vocabulary: usize,
     /// Rows, as the last of two dimensions.
@@ -124,6 +126,7 @@ pub const PLAIN: Spelling = Spelling {
     pick: Pick::Guarded,
     gradient: Gradient::Scattered,
     weights: Weights::Rows,
+    squared: false,
     vocabulary: 11,
     length: 5,
     fault: Fault::None,
@@ -296,6 +299,16 @@ pub fn losses(sp: &Spelling) -> Module {
             b.op(Subtract, &[lse, picked])
         }
     };
+    let lse = if sp.shifted && axis == last { b.op(Add, &[log, largest]) } else { log };
+    let (loss, slope) = if sp.squared {
+        let square = b.op(Multiply, &[lse, lse]);
+        let rate = b.like(lse, 1e-2);
+        let square = b.op(Multiply, &[rate, square]);
+        let rate = b.like(lse, 2e-2);
+        (b.op(Add, &[loss, square]), Some(b.op(Multiply, &[rate, lse])))
+    } else {
+        (loss, None)
+    };
     let weighted = match sp.weights {
         Weights::One => loss,
         Weights::Over => b.op(Divide, &[loss, w]),
@@ -325,7 +338,14 @@ pub fn losses(sp: &Spelling) -> Module {
     let dx = match sp.gradient {
         Gradient::None => None,
         Gradient::Scattered => {
-            let part = if sp.fault == Fault::Unnormalised { d } else { b.op(Divide, &[d, sum]) };
+            let own = match slope {
+                Some(slope) => {
+                    let beside = b.op(Multiply, &[d, slope]);
+                    b.op(Add, &[d, beside])
+                }
+                None => d,
+            };
+            let part = if sp.fault == Fault::Unnormalised { own } else { b.op(Divide, &[own, sum]) };
             let part = b.wide(part, &shape);
             let soft = if sp.fault == Fault::LabelOnly { part } else { b.op(Multiply, &[part, e]) };
             let d = if twice { b.op(Multiply, &[d, d]) } else { d };
@@ -360,6 +380,14 @@ pub fn losses(sp: &Spelling) -> Module {
         Gradient::Direct => {
             let sums = spread(&mut b, sum);
             let p = if sp.fault == Fault::Unnormalised { e } else { b.op(Divide, &[e, sums]) };
+            let p = match slope {
+                Some(slope) => {
+                    let s = b.op(Add, &[one, slope]);
+                    let s = b.wide(s, &shape);
+                    b.op(Multiply, &[s, p])
+                }
+                None => p,
+            };
             let onehot = b.onehot(mine, &shape, from);
             let onehot = if twice {
                 let d = b.wide(d, &shape);

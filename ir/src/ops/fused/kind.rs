@@ -1,6 +1,6 @@
 //! What a fused op is: the named operations, with their operands and results.
 
-use super::{Activation, AdamW, Outside, Scalar, Weighting};
+use super::{Activation, AdamW, Normalizer, Outside, Scalar, Weighting};
 use crate::ops::attention::AttentionForm;
 
 /// What a fused op is.
@@ -114,13 +114,16 @@ pub enum FusedKind {
         /// What a label outside `0..V` gives.
         outside: Outside,
     },
-    /// Its gradient: `x[…,V], labels[…] (, w[…]), lse[…] → dx[…,V]` with `dx = w·(exp(x − lse) − onehot(label))`.
-    /// Means, masks and weights of the loss are in `w`.
+    /// Its gradient: `x[…,V], labels[…] (, w[…]) (, s[…]), lse[…] → dx[…,V]` with `p = exp(x − lse)` and
+    /// `dx = w·(p − onehot(label))`, `w·(s·p − onehot(label))` or `s·p − w·onehot(label)`. Means, masks and weights of
+    /// the loss are in `w`.
     CrossEntropyGrad {
         /// What a label outside `0..V` gives.
         outside: Outside,
         /// Whether `w` is an operand, and multiplies or divides.
         weight: Weighting,
+        /// Whether `s` is an operand, and what for.
+        normalizer: Normalizer,
     },
     /// One parameter's step of AdamW (Loshchilov & Hutter, "Decoupled Weight Decay Regularization"), of any shape:
     /// `p, g, m, v, c, d (, s) → p', m', v'` with scalars `c`, `d`, `s`; see [`AdamW`].

@@ -70,3 +70,42 @@ impl Weighting {
         m.insert("weight", word(self.word()));
     }
 }
+
+/// What the softmax's part of a cross-entropy's gradient is weighted by, where a function of the normalizer is added to
+/// the loss ("z-loss": Chowdhery et al., "PaLM").
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Normalizer {
+    /// By what the label's part is.
+    Same,
+    /// By an operand too.
+    Scaled,
+    /// By an operand instead.
+    Own,
+}
+
+impl Normalizer {
+    /// All of them.
+    pub const ALL: [Normalizer; 3] = [Normalizer::Same, Normalizer::Scaled, Normalizer::Own];
+
+    fn word(self) -> &'static str {
+        match self {
+            Normalizer::Same => "same",
+            Normalizer::Scaled => "scaled",
+            Normalizer::Own => "own",
+        }
+    }
+
+    /// Reads what [`Normalizer::attr`] writes.
+    pub(super) fn read(a: &mut AttrReader) -> Result<Normalizer> {
+        if !a.has("normalizer") {
+            return Ok(Normalizer::Same);
+        }
+        a.word_as("normalizer", |w| Normalizer::ALL.into_iter().find(|n| n.word() == w))
+    }
+
+    pub(super) fn attr(self, m: &mut AttrMap) {
+        if self != Normalizer::Same {
+            m.insert("normalizer", word(self.word()));
+        }
+    }
+}

@@ -12,7 +12,7 @@ mod text;
 
 pub use activation::Activation;
 pub use kind::FusedKind;
-pub use lookup::{Outside, Weighting};
+pub use lookup::{Normalizer, Outside, Weighting};
 pub use optimizer::AdamW;
 
 use super::call::signature;

@@ -6,7 +6,7 @@
 use super::{Definition, compute_type};
 use msc_ir::ops::binary::BinaryKind::{Add, Divide, Multiply, Subtract};
 use msc_ir::ops::compare::{Compare, Direction};
-use msc_ir::ops::fused::{Outside, Weighting};
+use msc_ir::ops::fused::{Normalizer, Outside, Weighting};
 use msc_ir::ops::iota::Iota;
 use msc_ir::ops::reduce::Reduce;
 use msc_ir::ops::select::Select;
@@ -92,7 +92,7 @@ pub fn forward(module: &mut Module, types: &[TensorType], outside: Outside) -> R
     Ok(d.finish(vec![loss, lse]))
 }
 
-/// `x[…,V], labels[…] (, w[…]), lse[…] → dx[…,V]`, see
+/// `x[…,V], labels[…] (, w[…]) (, s[…]), lse[…] → dx[…,V]`, see
 /// [`FusedKind::CrossEntropyGrad`](msc_ir::ops::fused::FusedKind::CrossEntropyGrad).
 ///
 /// # Errors
@@ -102,42 +102,60 @@ pub fn backward(
     types: &[TensorType],
     outside: Outside,
     weight: Weighting,
+    normalizer: Normalizer,
 ) -> Result<Graph> {
     let op = "cross_entropy_grad";
-    let (x, labels, w, lse) = match (types, weight) {
-        ([x, labels, lse], Weighting::One) => (x, labels, None, lse),
-        ([x, labels, w, lse], Weighting::Times | Weighting::Over) => (x, labels, Some(w), lse),
+    let weighted = weight != Weighting::One;
+    let (x, labels, per_row) = match types {
+        [x, labels, rest @ ..]
+            if rest.len() == 1 + usize::from(weighted) + usize::from(normalizer != Normalizer::Same) =>
+        {
+            (x, labels, rest)
+        }
         _ => return Err(IrError::ty(op, format!("has {} operands", types.len()))),
     };
     expect(op, x, labels)?;
     let n = x.shape[x.rank() - 1];
     let rows = TensorType { dtype: compute_type(x.dtype), shape: labels.shape.clone() };
-    if *lse != rows || w.is_some_and(|w| *w != rows) {
+    if per_row.iter().any(|t| *t != rows) {
         return Err(IrError::ty(op, format!("a row's numbers are {rows}")));
     }
     let mut d = Definition::new(module, op);
     let (v, labels) = (d.param(x), d.param(labels));
-    let w = w.map(|w| d.param(w));
-    let lse = d.param(lse);
+    let w = weighted.then(|| d.param(&rows));
+    let s = (normalizer != Normalizer::Same).then(|| d.param(&rows));
+    let lse = d.param(&rows);
     let v = d.convert(v, rows.dtype)?;
     let wide = d.ty(v);
     let over = d.over_row(lse, &wide)?;
     let below = d.op(Subtract, &[v, over])?;
-    let p = d.op(Exponential, &[below])?;
+    let mut p = d.op(Exponential, &[below])?;
+    if let Some(s) = s {
+        let s = d.over_row(s, &wide)?;
+        p = d.op(Multiply, &[s, p])?;
+    }
     let hits = d.hits(labels, &wide, outside)?;
     let (one, zero) = (d.splat(wide.clone(), 1.0)?, d.splat(wide.clone(), 0.0)?);
-    let onehot = d.op(Select::Select, &[hits, one, zero])?;
-    let mut dx = d.op(Subtract, &[p, onehot])?;
-    let scale = match (w, weight) {
+    let mut onehot = d.op(Select::Select, &[hits, one, zero])?;
+    let w = match (w, weight) {
         (Some(w), Weighting::Over) => {
-            let one = d.splat(rows, 1.0)?;
+            let one = d.splat(rows.clone(), 1.0)?;
             Some(d.op(Divide, &[one, w])?)
         }
-        (Some(w), _) => Some(w),
-        // Rows that count for nothing still need a number.
-        (None, _) if matches!(outside, Outside::Nan | Outside::Zero) => Some(d.splat(rows, 1.0)?),
-        (None, _) => None,
+        (w, _) => w,
     };
+    let mut scale = w;
+    if normalizer == Normalizer::Own
+        && let Some(w) = scale.take()
+    {
+        let w = d.over_row(w, &wide)?;
+        onehot = d.op(Multiply, &[w, onehot])?;
+    }
+    let mut dx = d.op(Subtract, &[p, onehot])?;
+    // Rows that count for nothing still need a number.
+    if scale.is_none() && matches!(outside, Outside::Nan | Outside::Zero) {
+        scale = Some(d.splat(rows, 1.0)?);
+    }
     if let Some(s) = scale {
         let s = d.inside_only(s, labels, n, outside)?;
         let s = d.over_row(s, &wide)?;

@@ -38,8 +38,8 @@ pub fn build(module: &mut Module, kind: &FusedKind, types: &[TensorType]) -> Res
         FusedKind::Embedding { outside } => embedding::forward(module, types, *outside),
         FusedKind::EmbeddingGrad { rows } => embedding::backward(module, types, *rows),
         FusedKind::CrossEntropy { outside } => cross_entropy::forward(module, types, *outside),
-        FusedKind::CrossEntropyGrad { outside, weight } => {
-            cross_entropy::backward(module, types, *outside, *weight)
+        FusedKind::CrossEntropyGrad { outside, weight, normalizer } => {
+            cross_entropy::backward(module, types, *outside, *weight, *normalizer)
         }
         kind => Err(IrError::unsupported(kind.name(), "no probe defines it")),
     }

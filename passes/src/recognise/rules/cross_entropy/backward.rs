@@ -4,15 +4,16 @@ use super::BACKWARD;
 use super::find::Place;
 use super::forward::{Site, bounds, dimensions, laid_out};
 use crate::recognise::probe::found::{
-    Found, Operand, Output, Solved, add_fused, closed, lay_out, operand, solve,
+    Bound, Found, Operand, Output, Solved, add_fused, closed, lay_out, operand, solve,
 };
 use crate::recognise::probe::layout::{arrange, fits};
 use crate::recognise::probe::program::{Index, Program};
 use crate::recognise::probe::trial::{Sizes, Trial};
 use msc_ir::factor::solve::{AtomId, AtomList};
+use msc_ir::ops::binary::BinaryKind;
 use msc_ir::ops::broadcast::BroadcastInDim;
 use msc_ir::ops::constant::ConstantOp;
-use msc_ir::ops::fused::{FusedKind, Outside, Weighting};
+use msc_ir::ops::fused::{FusedKind, Normalizer, Outside, Weighting};
 use msc_ir::ops::reshape::Reshape;
 use msc_ir::ops::slice::Slice;
 use msc_ir::{Graph, LocId, Module, Op, Shape, TensorType, ValueId};
@@ -56,11 +57,19 @@ pub fn backward(
     // What is computed last counts: earlier ones are the gradient of a loss that is weighted afterwards.
     let mut best: Option<(Index, Found)> = None;
     let mut last = None;
-    for weight in weights {
+    let own = normalizers(p, place, &candidates);
+    // A loss of the normalizer beside is rare: it is looked for where nothing else is found.
+    let plain = weights.iter().map(|&w| (w, None));
+    let beside = own.iter().flat_map(|&s| weights.iter().map(move |&w| (w, Some(s))));
+    for (weight, own) in plain.chain(beside) {
+        if own.is_some() && best.is_some() {
+            break;
+        }
         let mut params = vec![place.x, site.labels];
         if let Weight::Value(w) = weight {
             params.push(w);
         }
+        params.extend(own);
         let mine: Vec<Index> = candidates
             .iter()
             .rev()
@@ -72,7 +81,7 @@ pub fn backward(
         if mine.is_empty() {
             continue;
         }
-        match attempt(p, module, place, site, &params, weight, &mine) {
+        match attempt(p, module, (place, site), &params, (weight, own), &mine) {
             Ok(found) => best = Some(found),
             Err(why) => last = Some(why),
         }
@@ -114,10 +123,8 @@ fn weights(p: &Program<'_>, place: &Place, site: &Site, candidates: &[Index]) ->
                 continue;
             }
             match p.splat(i) {
-                Some(s) if s != 0.0 && s.is_finite() => {
-                    if !constants.iter().any(|k| k.1 == s) {
-                        constants.push((i, s));
-                    }
+                Some(s) if s != 0.0 && s != 1.0 && s.is_finite() && constants.iter().all(|k| k.1 != s) => {
+                    constants.push((i, s));
                 }
                 None if v.ty.elements() <= place.rows
                     && !v.is_closed()
@@ -133,6 +140,21 @@ fn weights(p: &Program<'_>, place: &Place, site: &Site, candidates: &[Index]) ->
     let values = values.into_iter().rev().take(MAX_WEIGHTS).map(Weight::Value);
     let constants = constants.into_iter().take(MAX_WEIGHTS).map(|(i, s)| Weight::Constant(i, s));
     values.chain(constants).chain([Weight::None]).collect()
+}
+
+/// Numbers per row that a loss of the normalizer may add to some candidate: sums that depend on the logits.
+fn normalizers(p: &Program<'_>, place: &Place, candidates: &[Index]) -> Vec<Index> {
+    let mut out = BTreeSet::new();
+    for &c in candidates.iter().rev().take(MAX_CANDIDATES) {
+        out.extend(above(p, place.x, c).into_iter().filter(|&i| {
+            let v = &p.values[i];
+            let sum = matches!(p.op(i), Some(Op::Binary(b)) if b.kind == BinaryKind::Add);
+            sum && v.ty.dtype.is_float()
+                && v.ty.elements() == place.rows
+                && place.local.binary_search(&i).is_ok()
+        }));
+    }
+    out.into_iter().rev().take(MAX_WEIGHTS).collect()
 }
 
 /// The layout ops that spread numbers of dimensions `have` over rows; `None` if they have other dimensions.
@@ -175,10 +197,9 @@ fn constant_rows(ty: &TensorType, rows: Shape) -> Vec<Op> {
 fn attempt(
     p: &Program<'_>,
     module: &Module,
-    place: &Place,
-    site: &Site,
+    (place, site): (&Place, &Site),
     params: &[Index],
-    weight: Weight,
+    (weight, own): (Weight, Option<Index>),
     candidates: &[Index],
 ) -> Result<(Index, Found), String> {
     let mut scratch = Module::new("trial");
@@ -193,11 +214,16 @@ fn attempt(
         Weight::Constant(..) => &[Weighting::Times],
         Weight::Value(_) => &[Weighting::Times, Weighting::Over],
     };
+    let normalizers: &[Normalizer] =
+        if own.is_some() { &[Normalizer::Scaled, Normalizer::Own] } else { &[Normalizer::Same] };
     // A dropped label leaves the normalizer's gradient, or none.
-    let mut tests: Vec<(Index, Outside, Weighting)> = Vec::new();
+    let mut tests: Vec<(Index, FusedKind)> = Vec::new();
     for &i in &fitting {
-        for &w in weightings {
-            tests.extend(Outside::ALL.map(|o| (i, o, w)));
+        for &weight in weightings {
+            for &normalizer in normalizers {
+                let kind = |outside| FusedKind::CrossEntropyGrad { outside, weight, normalizer };
+                tests.extend(Outside::ALL.map(|o| (i, kind(o))));
+            }
         }
     }
     if tests.is_empty() {
@@ -234,30 +260,34 @@ fn attempt(
             }
         };
         args.extend(w);
+        if let (Some(i), Some(&v)) = (own, params.last()) {
+            let dims = solved.dims(i).ok_or("a weight without dimensions")?;
+            let ops = arrange(&g.ty(v).shape.clone(), &dims, &rows, size)
+                .ok_or("a weight has other dimensions than rows")?;
+            args.push(lay_out(&mut g, scratch, v, ops)?);
+        }
         args.push(lse);
         let mut results = Vec::new();
-        for &(i, outside, weight) in &tests {
-            let kind = FusedKind::CrossEntropyGrad { outside, weight };
-            let dx = add_fused(&mut g, scratch, kind, &args)?[0];
-            results.push(laid_out(&mut g, scratch, &solved, size, (dx, &wide), i)?);
+        for (i, kind) in &tests {
+            let dx = add_fused(&mut g, scratch, kind.clone(), &args)?[0];
+            results.push(laid_out(&mut g, scratch, &solved, size, (dx, &wide), *i)?);
         }
         g.set_results(results);
         Ok(g)
     })?;
-    let agreeing: Vec<_> = tests.iter().zip(&holds).filter(|h| *h.1).map(|h| *h.0).collect();
-    let Some(&(value, outside, by)) = agreeing.iter().max_by_key(|t| t.0) else {
+    let agreeing: Vec<_> = tests.iter().zip(&holds).filter(|h| *h.1).map(|h| h.0).collect();
+    let Some((value, kind)) = agreeing.iter().max_by_key(|t| t.0).map(|t| (t.0, t.1.clone())) else {
         return Err("it computes something else than the program".into());
     };
-    let outputs: Vec<Output> = agreeing
-        .iter()
-        .filter(|t| (t.1, t.2) == (outside, by))
-        .filter_map(|t| solved.output("dx", 0, t.0, &wide))
-        .collect();
+    let outputs: Vec<Output> =
+        agreeing.iter().filter(|t| t.1 == kind).filter_map(|t| solved.output("dx", 0, t.0, &wide)).collect();
     let mut operands = bounds.iter().map(|b| operand(p, &solved, b)).collect::<Result<Vec<_>, _>>()?;
     operands.extend(weighted(p, &solved, weight, &rows)?);
-    let kind = FusedKind::CrossEntropyGrad { outside, weight: by };
-    let found = Found { rule: BACKWARD, kind, operands, given: vec![("lse", 1)], outputs };
-    Ok((value, found))
+    if let Some(i) = own {
+        let s = Bound { name: "s", param: i, aliases: vec![i], dims: rows.clone() };
+        operands.push(operand(p, &solved, &s)?);
+    }
+    Ok((value, Found { rule: BACKWARD, kind, operands, given: vec![("lse", 1)], outputs }))
 }
 
 /// The weight as an operand, if there is one.
