@@ -1,11 +1,12 @@
 //! Partitioning keeps the numbers, finds the splits one would choose by hand, and says why it communicates.
 
 use msc_ir::interp::{Mode, run, run_ranks};
-use msc_ir::{Module, Tensor, text};
+use msc_ir::{Module, Op, Tensor, text};
 mod common;
 
-use common::{MLP, mesh};
+use common::{LOSS, MLP, mesh};
 use msc_passes::partition::{Options, Report, partition};
+use msc_passes::recognise::recognise_graph;
 
 fn inputs(m: &Module) -> Vec<Tensor> {
     let mut seed = 1u64;
@@ -120,4 +121,36 @@ fn a_layout_that_does_not_fit_is_refused_with_the_sizes() {
     let e = partition(&mut m, &Options { mesh: mesh(&[("tp", 7)]), ..Options::default() })
         .expect_err("7 divides nothing");
     assert!(e.to_string().contains("MSC-C0001") && e.to_string().contains("10"), "{e}");
+}
+
+/// An embedding, a loss and their gradients as named ops: with the vocabulary split they are plain ops with collectives
+/// between them, with the batch split they stay what they are.
+#[test]
+fn lookups_split_by_vocabulary_and_by_batch() {
+    let mut m = text::parse(LOSS).expect("parses");
+    let before = m.clone();
+    let entry = m.entry().expect("entry").graph;
+    let found = recognise_graph(&mut m, entry).expect("recognises");
+    let named = |m: &Module| {
+        let g = m.graph(m.entry().expect("entry").graph);
+        let mut names: Vec<&str> = g
+            .ops()
+            .filter_map(|(_, d)| if let Op::Fused(f) = &d.op { Some(f.kind.name()) } else { None })
+            .collect();
+        names.sort_unstable();
+        names.join(" ")
+    };
+    let all = "cross_entropy cross_entropy_grad embedding embedding_grad";
+    assert_eq!(named(&m), all, "{:?}", found.regions[0].refused);
+    let (local, report) = check(&m, &[("tp", 2)]);
+    assert_eq!(report.splits[0].parameters, ["embed[0]"]);
+    assert_eq!(named(&local), "");
+    // As many bytes cross as without named ops.
+    let bytes = |r: &Report| r.collectives.iter().map(|c| c.bytes).sum::<u64>();
+    let plain = check(&before, &[("tp", 2)]).1;
+    assert_eq!(bytes(&report), bytes(&plain));
+    let (local, report) = check(&m, &[("dp", 2)]);
+    assert_eq!(report.splits[0].parameters, ["tokens[0]", "labels[0]"]);
+    assert_eq!(named(&local), all);
+    check(&m, &[("dp", 2), ("tp", 2)]);
 }

@@ -58,6 +58,48 @@ const EXPECTED: &[Expected] = &[
     rms("qwen2_torchax_bf16master_tiny", (3, 5), (3, 5)),
 ];
 
+/// Places and executions of cross-entropies and of embeddings: tokens, positions and types are three embeddings, and
+/// tables that are data, of sines and cosines, are none.
+struct Lookups {
+    fixture: &'static str,
+    loss: Count,
+    embedding: [Count; 2],
+}
+
+const fn lookups(fixture: &'static str, loss: Count, embedding: Count, grad: Count) -> Lookups {
+    Lookups { fixture, loss, embedding: [embedding, grad] }
+}
+
+const LOOKUPS: &[Lookups] = &[
+    lookups("bert_flax_tiny", (1, 1), (3, 3), (3, 3)),
+    lookups("bert_padded_flax_tiny", (1, 1), (3, 3), (3, 3)),
+    lookups("gemma2_torchax_l4_tiny", (1, 1), (1, 1), (1, 1)),
+    lookups("gpt2_dropout_flax_tiny", (1, 1), (2, 2), (2, 2)),
+    lookups("gpt2_flax_tiny", (1, 1), (2, 2), (2, 2)),
+    lookups("gpt2_l4_b8_flax_tiny", (1, 1), (2, 2), (2, 2)),
+    lookups("gpt2_torchax_tiny", (1, 1), (2, 2), (2, 2)),
+    lookups("llama_flax_dp2_tp4_tiny", (1, 1), (1, 1), (1, 1)),
+    // In the loop of two microbatches.
+    lookups("llama_flax_scan_gradaccum_tiny", (1, 2), (1, 2), (1, 2)),
+    lookups("llama_flax_scan_remat_tiny", (1, 1), (1, 1), (1, 1)),
+    lookups("llama_flax_tiny", (1, 1), (1, 1), (1, 1)),
+    lookups("llama_flax_tp8_tiny", (1, 1), (1, 1), (1, 1)),
+    lookups("llama_fp16_scaled", (1, 1), (1, 1), (1, 1)),
+    lookups("llama_l4_b8_clipoff_flax_tiny", (1, 1), (1, 1), (1, 1)),
+    lookups("llama_l4_b8_flax_tiny", (1, 1), (1, 1), (1, 1)),
+    // The base is frozen.
+    lookups("llama_lora", (1, 1), (1, 1), (0, 0)),
+    lookups("llama_maxtext_fsdp2_tp2_tiny", (1, 1), (1, 1), (1, 1)),
+    // The backward looks tokens up again.
+    lookups("llama_torchax_remat_tiny", (1, 1), (2, 2), (1, 1)),
+    lookups("llama_torchax_tiny", (1, 1), (1, 1), (1, 1)),
+    lookups("llama_torchxla_tiny", (1, 1), (1, 1), (1, 1)),
+    lookups("llama_torchxla_tiny_const", (1, 1), (1, 1), (1, 1)),
+    lookups("mixtral_aux_b8", (1, 1), (1, 1), (1, 1)),
+    lookups("mixtral_torchax_tiny", (1, 1), (1, 1), (1, 1)),
+    lookups("qwen2_torchax_bf16master_tiny", (1, 1), (1, 1), (1, 1)),
+];
+
 fn fixtures() -> PathBuf {
     let own = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../fixtures/stablehlo");
     std::env::var_os("MSC_FIXTURES").map_or(own, PathBuf::from)
@@ -70,6 +112,34 @@ fn report(file: &Path) -> Report {
     let report = recognise(&mut module, &mut templates).expect("recognises");
     msc_ir::verify::verify(&module).expect("verifies");
     report
+}
+
+/// Every loss is found with its gradient, every embedding too.
+#[test]
+fn every_loss_and_embedding_is_found() {
+    let root = fixtures();
+    let (mut wrong, mut seen) = (Vec::new(), 0);
+    for e in LOOKUPS {
+        let file = root.join(e.fixture).join("model.mlir");
+        if !file.is_file() {
+            continue;
+        }
+        seen += 1;
+        let report = report(&file);
+        for (name, expected) in [
+            ("cross_entropy", e.loss),
+            ("cross_entropy_grad", e.loss),
+            ("embedding", e.embedding[0]),
+            ("embedding_grad", e.embedding[1]),
+        ] {
+            let f = report.fusions.get(name).copied().unwrap_or(Fusions::default());
+            if (f.sites, f.executed) != expected {
+                wrong.push(format!("{} {name}: {:?} of {expected:?}", e.fixture, (f.sites, f.executed)));
+            }
+        }
+    }
+    assert!(seen >= 8, "fixtures are missing");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 /// Every fixture of the repository that the table lists; `MSC_FIXTURES` names another folder instead.

@@ -69,12 +69,14 @@ fn reduces_in(atoms: &Atoms, scope: usize, op: OpId, atom: AtomId) -> Option<Mon
 }
 
 /// [`reduces`], where the op needs no start for it: with an operand that lacks the factor (the input of a
-/// scatter) only one shard may contribute that operand.
+/// scatter) only one shard may contribute that operand, unless it is the identity.
 fn reduces_alone(atoms: &Atoms, scope: usize, op: OpId, atom: AtomId) -> Option<Monoid> {
     let has = |dims: &Vec<DimFactors>| {
         dims.iter().any(|d| d.iter().any(|&f| atoms.factor_in(scope, op, f).contains(&atom)))
     };
-    reduces_in(atoms, scope, op, atom).filter(|_| atoms.rule_in(scope, op).operands.iter().all(has))
+    let mut operands = atoms.rule_in(scope, op).operands.iter().enumerate();
+    let neutral = atoms.is_neutral_in(scope, op);
+    reduces_in(atoms, scope, op, atom).filter(|_| operands.all(|(i, o)| i == 0 && neutral || has(o)))
 }
 
 /// The kind of an atom in a graph solved as scope `scope`, seen as one op.

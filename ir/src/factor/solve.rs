@@ -7,10 +7,12 @@
 //! ops.
 
 use super::{FactorKind, FactorRule};
-use crate::graph::{Graph, OpId, ValueId};
+use crate::graph::{Graph, OpData, OpId, ValueId};
 use crate::module::{GraphId, Module};
-use crate::op::Operation;
+use crate::op::{Op, Operation};
 use crate::ops::call::wires;
+use crate::ops::reduce::identity;
+use crate::ops::scatter::Scatter;
 use crate::types::TensorType;
 use smallvec::SmallVec;
 use std::collections::BTreeSet;
@@ -45,6 +47,17 @@ struct Scope {
     /// Per op, the atom made for each factor of its rule.
     ops: Vec<Vec<AtomId>>,
     rules: Vec<FactorRule>,
+    /// Per op, whether it is a scatter into what its combination leaves as it is: every shard may start from that.
+    neutral: Vec<bool>,
+}
+
+/// Whether an op is a scatter into a constant of its monoid's identity.
+fn is_neutral(module: &Module, graph: &Graph, data: &OpData) -> bool {
+    let Op::Scatter(Scatter { combine: Some(m), .. }) = data.op else { return false };
+    let Some((into, _)) = graph.def(data.operands[0]) else { return false };
+    let Op::Constant(c) = graph.op(into).op else { return false };
+    let e = identity(m, graph.ty(data.operands[0]).dtype).to_f64s();
+    module.constants.splat_value(c.id).is_some_and(|v| e == [v])
 }
 
 /// The atoms of a graph, or of a graph and those it calls.
@@ -128,6 +141,7 @@ impl Atoms {
     fn add_scope(&mut self, module: &Module, graph: &Graph, id: Option<GraphId>) {
         let mut scope = Scope { graph: id, ops: vec![Vec::new(); graph.op_count()], ..Scope::default() };
         scope.rules = vec![FactorRule::default(); graph.op_count()];
+        scope.neutral = vec![false; graph.op_count()];
         scope.dims = (0..graph.value_count()).map(|v| self.fresh(graph.ty(ValueId(v as u32)))).collect();
         for (id, data) in graph.ops() {
             let wired = wires(&data.op);
@@ -168,6 +182,7 @@ impl Atoms {
             }
             scope.ops[id.0 as usize] = made;
             scope.rules[id.0 as usize] = rule;
+            scope.neutral[id.0 as usize] = is_neutral(module, graph, data);
         }
         self.scopes.push(scope);
     }
@@ -405,6 +420,11 @@ impl Atoms {
     /// The rule of an op of a scope; empty for a call solved together with its graph.
     pub fn rule_in(&self, scope: usize, op: OpId) -> &FactorRule {
         &self.scopes[scope].rules[op.0 as usize]
+    }
+
+    /// Whether an op of a scope combines something with what leaves it as it is, in operand 0.
+    pub(crate) fn is_neutral_in(&self, scope: usize, op: OpId) -> bool {
+        self.scopes[scope].neutral[op.0 as usize]
     }
 
     /// Canonical atoms of a list.

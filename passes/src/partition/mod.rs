@@ -12,6 +12,7 @@
 //! value; where someone needs that value whole, one collective combines it, and the report keeps both facts.
 
 pub mod assign;
+mod expand;
 pub mod lower;
 mod sums;
 mod unshare;
@@ -92,6 +93,7 @@ pub fn partition(module: &mut Module, options: &Options) -> Result<Report> {
         return Ok(Report { layouts_compared: 1, ..unsplit(module)? });
     }
     let graphs = split_graphs(module);
+    expand::expand(module, &graphs, &options.mesh)?;
     unshare::split(module, &graphs);
     let problem = assign::Problem::new(module)?;
     let chosen = assign::choose(&problem, module, options)?;

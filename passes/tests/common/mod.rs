@@ -51,6 +51,51 @@ entry "train" @main {
 }
 "#;
 
+/// Tokens looked up in a table that is the head too, their loss, and the table's gradient. The width is odd.
+#[allow(dead_code)]
+pub const LOSS: &str = r#"module @loss
+
+graph @main(%0: f32[10,5], %1: i32[4], %2: i32[4]) {
+  %3 = gather %0, %1 {collapsed_slice_dims = [0], index_vector_dim = 1, offset_dims = [1], operand_batching_dims = [], slice_sizes = [1, 5], start_index_map = [0], start_indices_batching_dims = []} : f32[4,5]
+  %4 = dot_general %3, %0 {dtype = f32, lhs_batch = [], lhs_contract = [1], rhs_batch = [], rhs_contract = [1]} : f32[4,10]
+  %5 = broadcast_in_dim %2 {dims = [0], shape = [4, 10]} : i32[4,10]
+  %6 = iota {dim = 1, dtype = i32, shape = [4, 10]} : i32[4,10]
+  %7 = compare %5, %6 {direction = EQ} : i1[4,10]
+  %8 = convert %7 {dtype = f32} : f32[4,10]
+  %9 = reduce %4 {dims = [1], monoid = max} : f32[4]
+  %10 = broadcast_in_dim %9 {dims = [0], shape = [4, 10]} : f32[4,10]
+  %11 = subtract %4, %10 : f32[4,10]
+  %12 = exponential %11 : f32[4,10]
+  %13 = reduce %12 {dims = [1], monoid = sum} : f32[4]
+  %14 = log %13 : f32[4]
+  %15 = broadcast_in_dim %14 {dims = [0], shape = [4, 10]} : f32[4,10]
+  %16 = subtract %11, %15 : f32[4,10]
+  %17 = multiply %8, %16 : f32[4,10]
+  %18 = reduce %17 {dims = [1], monoid = sum} : f32[4]
+  %19 = negate %18 : f32[4]
+  %20 = reduce %19 {dims = [0], monoid = sum} : f32[]
+  %21 = broadcast_in_dim %13 {dims = [0], shape = [4, 10]} : f32[4,10]
+  %22 = divide %12, %21 : f32[4,10]
+  %23 = subtract %22, %8 : f32[4,10]
+  %24 = constant {value = splat f32[4,10] 0.25} : f32[4,10]
+  %25 = multiply %23, %24 : f32[4,10]
+  %26 = dot_general %25, %3 {dtype = f32, lhs_batch = [], lhs_contract = [0], rhs_batch = [], rhs_contract = [0]} : f32[10,5]
+  %27 = dot_general %25, %0 {dtype = f32, lhs_batch = [], lhs_contract = [1], rhs_batch = [], rhs_contract = [0]} : f32[4,5]
+  %28 = constant {value = splat f32[10,5] 0.0} : f32[10,5]
+  %29 = scatter %28, %1, %27 {combine = sum, index_vector_dim = 1, input_batching_dims = [], inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], scatter_indices_batching_dims = [], unique_indices = false, update_window_dims = [1]} : f32[10,5]
+  %30 = add %26, %29 : f32[10,5]
+  return %30, %20
+}
+
+entry "train" @main {
+  param "embed" alias 0
+  param "tokens"
+  param "labels"
+  result "embed"
+  result "loss"
+}
+"#;
+
 /// A mesh from names and sizes.
 pub fn mesh(axes: &[(&str, usize)]) -> Mesh {
     Mesh { axes: axes.iter().map(|&(n, size)| MeshAxis { name: n.into(), size }).collect() }

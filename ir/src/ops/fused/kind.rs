@@ -1,6 +1,6 @@
 //! What a fused op is: the named operations, with their operands and results.
 
-use super::{Activation, AdamW, Scalar};
+use super::{Activation, AdamW, Normalizer, Outside, Scalar, Weighting};
 use crate::ops::attention::AttentionForm;
 
 /// What a fused op is.
@@ -97,6 +97,34 @@ pub enum FusedKind {
     Softmax,
     /// Its gradient: `dy[…,D], y[…,D] → dx[…,D]`, `dx = y∘(dy − Σ dy∘y)`.
     SoftmaxGrad,
+    /// Rows of a table by index: `table[V,H], ids[…] → y[…,H]`, `y = table[ids]`.
+    Embedding {
+        /// What an index outside the table gives: NaN, zeros, or the nearest row.
+        outside: Outside,
+    },
+    /// Its gradient: `dy[…,H], ids[…] → dtable[V,H]`, each row of `dy` added to the row that `ids` names. Rows whose
+    /// index lies outside the table are dropped.
+    EmbeddingGrad {
+        /// Rows of the table, `V`.
+        rows: usize,
+    },
+    /// Cross-entropy of each row's softmax against one label: `x[…,V], labels[…] → loss[…], lse[…]` with
+    /// `lse = log Σ exp x` and `loss = lse − x[label]`, computed in f32 where `x` is narrower.
+    CrossEntropy {
+        /// What a label outside `0..V` gives.
+        outside: Outside,
+    },
+    /// Its gradient: `x[…,V], labels[…] (, w[…]) (, s[…]), lse[…] → dx[…,V]` with `p = exp(x − lse)` and
+    /// `dx = w·(p − onehot(label))`, `w·(s·p − onehot(label))` or `s·p − w·onehot(label)`. Means, masks and weights of
+    /// the loss are in `w`.
+    CrossEntropyGrad {
+        /// What a label outside `0..V` gives.
+        outside: Outside,
+        /// Whether `w` is an operand, and multiplies or divides.
+        weight: Weighting,
+        /// Whether `s` is an operand, and what for.
+        normalizer: Normalizer,
+    },
     /// One parameter's step of AdamW (Loshchilov & Hutter, "Decoupled Weight Decay Regularization"), of any shape:
     /// `p, g, m, v, c, d (, s) → p', m', v'` with scalars `c`, `d`, `s`; see [`AdamW`].
     AdamW(AdamW),
@@ -126,6 +154,10 @@ impl FusedKind {
             FusedKind::Rope { transposed: true, .. } => "rope_grad",
             FusedKind::Softmax => "softmax",
             FusedKind::SoftmaxGrad => "softmax_grad",
+            FusedKind::Embedding { .. } => "embedding",
+            FusedKind::EmbeddingGrad { .. } => "embedding_grad",
+            FusedKind::CrossEntropy { .. } => "cross_entropy",
+            FusedKind::CrossEntropyGrad { .. } => "cross_entropy_grad",
             FusedKind::AdamW(_) => "adamw",
             FusedKind::RowGroup => "row_group",
         }

@@ -6,11 +6,13 @@
 
 mod activation;
 mod kind;
+mod lookup;
 mod optimizer;
 mod text;
 
 pub use activation::Activation;
 pub use kind::FusedKind;
+pub use lookup::{Normalizer, Outside, Weighting};
 pub use optimizer::AdamW;
 
 use super::call::signature;

@@ -1,6 +1,6 @@
 //! The attributes of named operations in the text form.
 
-use super::{Activation, AdamW, FusedKind, Scalar};
+use super::{Activation, AdamW, FusedKind, Normalizer, Outside, Scalar, Weighting};
 use crate::attr::{AttrMap, AttrReader, AttrValue};
 use crate::error::{IrError, Result};
 use crate::ops::attention::AttentionForm;
@@ -35,6 +35,14 @@ impl FusedKind {
             },
             "softmax" => FusedKind::Softmax,
             "softmax_grad" => FusedKind::SoftmaxGrad,
+            "embedding" => FusedKind::Embedding { outside: Outside::read(a)? },
+            "embedding_grad" => FusedKind::EmbeddingGrad { rows: a.index("rows")? },
+            "cross_entropy" => FusedKind::CrossEntropy { outside: Outside::read(a)? },
+            "cross_entropy_grad" => FusedKind::CrossEntropyGrad {
+                outside: Outside::read(a)?,
+                weight: Weighting::read(a)?,
+                normalizer: Normalizer::read(a)?,
+            },
             "row_group" => FusedKind::RowGroup,
             "adamw" => FusedKind::AdamW(AdamW::read(a)?),
             name => match Activation::kind(name, a)? {
@@ -80,6 +88,15 @@ impl FusedKind {
             FusedKind::Rope { interleaved, rotated, .. } => {
                 m.insert("interleaved", AttrValue::Bool(*interleaved));
                 m.insert("rotated", AttrValue::Int(*rotated as i64));
+            }
+            FusedKind::Embedding { outside } | FusedKind::CrossEntropy { outside } => outside.attr(m),
+            FusedKind::EmbeddingGrad { rows } => {
+                m.insert("rows", AttrValue::Int(*rows as i64));
+            }
+            FusedKind::CrossEntropyGrad { outside, weight, normalizer } => {
+                outside.attr(m);
+                weight.attr(m);
+                normalizer.attr(m);
             }
             FusedKind::AdamW(adamw) => adamw.attrs(m),
             FusedKind::Softmax | FusedKind::SoftmaxGrad | FusedKind::RowGroup => {}

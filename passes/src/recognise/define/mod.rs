@@ -5,13 +5,17 @@
 
 pub mod activation;
 pub mod attention;
+pub mod cross_entropy;
+pub mod embedding;
 pub mod layer_norm;
 pub mod optimizer;
 pub mod rms_norm;
 pub mod rope;
 pub mod softmax;
 
+use msc_ir::ops::binary::BinaryKind;
 use msc_ir::ops::broadcast::BroadcastInDim;
+use msc_ir::ops::compare::{Compare, Direction};
 use msc_ir::ops::constant::ConstantOp;
 use msc_ir::ops::convert::Convert;
 use msc_ir::ops::fused::FusedKind;
@@ -31,6 +35,12 @@ pub fn build(module: &mut Module, kind: &FusedKind, types: &[TensorType]) -> Res
         }
         FusedKind::Softmax => softmax::forward(module, types),
         FusedKind::SoftmaxGrad => softmax::backward(module, types),
+        FusedKind::Embedding { outside } => embedding::forward(module, types, *outside),
+        FusedKind::EmbeddingGrad { rows } => embedding::backward(module, types, *rows),
+        FusedKind::CrossEntropy { outside } => cross_entropy::forward(module, types, *outside),
+        FusedKind::CrossEntropyGrad { outside, weight, normalizer } => {
+            cross_entropy::backward(module, types, *outside, *weight, *normalizer)
+        }
         kind => Err(IrError::unsupported(kind.name(), "no probe defines it")),
     }
 }
@@ -69,6 +79,17 @@ impl<'m> Definition<'m> {
     /// `v` in another element type, itself if it has it.
     pub(crate) fn convert(&mut self, v: ValueId, dtype: DType) -> Result<ValueId> {
         if self.graph.ty(v).dtype == dtype { Ok(v) } else { self.op(Convert::Value(dtype), &[v]) }
+    }
+
+    /// Whether integers lie in `0..n`.
+    pub(crate) fn is_inside(&mut self, v: ValueId, n: usize) -> Result<ValueId> {
+        let ty = self.ty(v);
+        let compare = |direction| Compare { direction, total_order: false };
+        let first = self.splat(ty.clone(), 0.0)?;
+        let last = self.splat(ty, n.saturating_sub(1) as f64)?;
+        let above = self.op(compare(Direction::Ge), &[v, first])?;
+        let below = self.op(compare(Direction::Le), &[v, last])?;
+        self.op(BinaryKind::And, &[above, below])
     }
 
     /// A statistic per row `[…]` as `[…, D]`, of the shape of `like`.

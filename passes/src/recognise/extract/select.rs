@@ -9,6 +9,7 @@ use super::super::engine::run::Run;
 use super::super::engine::term::{Graph, Node, OpRef};
 use crate::error::{PassError, Result};
 use egg::{Id, Language};
+use msc_ir::ops::unary::UnaryKind;
 use msc_ir::{ValueDef, ValueId};
 use smallvec::SmallVec;
 use std::cmp::Reverse;
@@ -42,7 +43,7 @@ pub enum Choice {
         op: usize,
         /// Which result.
         index: u32,
-        /// Layout op.
+        /// Layout op, or a sum or change of sign.
         layout: Option<OpRef>,
     },
     /// A term that no value of the program is: an op on other classes.
@@ -212,15 +213,21 @@ impl<'g> Selector<'g> {
         };
         let mut out: Vec<_> = projections(class).map(|(o, i)| (o, i, None)).collect();
         for n in &self.graph[class].nodes {
-            if let Node::Op { op, args } = n
-                && let &[a] = args.as_slice()
-                && matches!(
-                    self.graph.analysis.op(*op),
-                    msc_ir::Op::Broadcast(_) | msc_ir::Op::Reshape(_) | msc_ir::Op::Permute(_)
-                )
-                && self.graph[a].data.types.first().map(|t| t.elements())
-                    == self.graph[class].data.types.first().map(|t| t.elements())
-            {
+            let Node::Op { op, args } = n else { continue };
+            let &[a] = args.as_slice() else { continue };
+            let elements = |c: Id| self.graph[c].data.types.first().map(|t| t.elements());
+            let leads = match self.graph.analysis.op(*op) {
+                msc_ir::Op::Broadcast(_) | msc_ir::Op::Reshape(_) | msc_ir::Op::Permute(_) => {
+                    elements(a) == elements(class)
+                }
+                // A result that the program has only summed, or with the other sign.
+                msc_ir::Op::Reduce(_) => !self.values.contains_key(&self.graph.find(a)),
+                msc_ir::Op::Unary(u) => {
+                    u.kind == UnaryKind::Negate && !self.values.contains_key(&self.graph.find(a))
+                }
+                _ => false,
+            };
+            if leads {
                 out.extend(projections(a).map(|(o, i)| (o, i, Some(*op))));
             }
         }

@@ -6,6 +6,7 @@
 //! bit nearly everywhere in the working types, which they do only if every rounding is where the program has it.
 
 use super::band::Band;
+use super::indexed::{Indexed, Numbers, iotas_are_compared, recount, same_nans};
 use super::program::Slice;
 use crate::recognise::check::random::Random;
 use crate::recognise::check::{difference, tolerance};
@@ -30,6 +31,9 @@ const SAME_ROUNDING: f64 = 0.9;
 
 /// Rounding that adds up in f32 over a row, relative to the largest element; f16 rounds at 5e-4.
 const WIDE_ROUNDING: f64 = 3e-5;
+
+/// Draws per size where parameters are indices.
+const INDEXED_SEEDS: u64 = 8;
 
 /// Sizes of atoms.
 pub type Sizes<'s> = &'s dyn Fn(AtomId) -> usize;
@@ -56,12 +60,26 @@ impl Trial<'_> {
     /// # Errors
     /// In words, if nothing could be tried.
     pub fn run(&self, scratch: &mut Module, named: Build<'_>) -> Result<Vec<bool>, String> {
+        self.run_indexed(scratch, &[], named)
+    }
+
+    /// The same where some parameters are indices: they are drawn inside and outside of what they count along, near
+    /// every number that the slice compares them with.
+    ///
+    /// # Errors
+    /// As [`Trial::run`].
+    pub fn run_indexed(
+        &self,
+        scratch: &mut Module,
+        indices: &[Indexed],
+        named: Build<'_>,
+    ) -> Result<Vec<bool>, String> {
         let graph = &self.slice.graph;
         let mut holds = vec![true; graph.results().len()];
         let mut tried = 0;
         let largest = graph.ops().flat_map(|(_, d)| &d.results).map(|&v| graph.ty(v).elements()).max();
         if largest.is_none_or(|n| n > LARGE) {
-            self.expect_visible()?;
+            self.expect_visible(indices)?;
         }
         let mut why = String::from("its sizes are too large");
         // The smallest first: what is wrong mostly shows there. The program's own sizes where they are small.
@@ -73,15 +91,16 @@ impl Trial<'_> {
             };
             let size = |a: AtomId| sizes.get(&a).copied().unwrap_or_else(|| self.atoms.size(a));
             let before = match resize_atoms(scratch, graph, self.atoms, &sizes) {
-                Ok(g) => g,
+                Ok(g) => recount(scratch, g, indices, |a| (self.atoms.size(a), size(a))),
                 Err(e) => {
                     why = e.to_string();
                     continue;
                 }
             };
+            let mut numbers = Numbers::of(scratch, &before, indices, &size);
             let types = before.param_types();
             let after = named(scratch, &size, &types)?;
-            self.compare(scratch, before, after, level as u64, &mut holds)?;
+            self.compare(scratch, [before, after], &mut numbers, level as u64, &mut holds)?;
             tried += 1;
             if tried == 2 || !holds.contains(&true) {
                 break;
@@ -91,8 +110,8 @@ impl Trial<'_> {
     }
 
     /// Refuses slices in which something depends on indices beyond the sizes that are tried: it would not be seen.
-    fn expect_visible(&self) -> Result<(), String> {
-        if self.slice.indexed {
+    fn expect_visible(&self, indices: &[Indexed]) -> Result<(), String> {
+        if self.slice.indexed && !iotas_are_compared(&self.slice.graph, indices) {
             return Err(
                 "it depends on indices otherwise than by masks, which smaller sizes do not show".into()
             );
@@ -131,8 +150,8 @@ impl Trial<'_> {
     fn compare(
         &self,
         scratch: &mut Module,
-        before: Graph,
-        after: Graph,
+        [before, after]: [Graph; 2],
+        numbers: &mut Numbers,
         level: u64,
         holds: &mut [bool],
     ) -> Result<(), String> {
@@ -140,9 +159,15 @@ impl Trial<'_> {
         let narrow = |t: &TensorType| matches!(t.dtype, DType::BF16 | DType::F16);
         let rounds = types.iter().chain(&before.result_types()).any(narrow);
         let (before, after) = (scratch.add_graph(before), scratch.add_graph(after));
-        for (seed, amplitude) in [(1, 0.5), (2, 1.0)] {
+        // Few rows have few indices.
+        let seeds = if numbers.is_empty() || level == 0 { 2 } else { INDEXED_SEEDS };
+        for seed in 1..=seeds {
+            let amplitude = if seed % 2 == 1 { 0.5 } else { 1.0 };
             let mut rng = Random::new(self.seed ^ (level << 8) ^ seed);
-            let inputs: Vec<Tensor> = types.iter().map(|t| random(t, amplitude, &mut rng)).collect();
+            let one = |(i, t): (usize, &TensorType)| {
+                numbers.draw(i, t, &mut rng).unwrap_or_else(|| random(t, amplitude, &mut rng))
+            };
+            let inputs: Vec<Tensor> = types.iter().enumerate().map(one).collect();
             let both = |mode| -> Result<_, String> {
                 let run = |g| interp::run(scratch, g, &inputs, mode).map_err(|e| e.to_string());
                 Ok((run(before)?, run(after)?))
@@ -152,6 +177,7 @@ impl Trial<'_> {
                 // Literals are held in f32. Where nothing is a number, nothing was compared.
                 let compared = x.data.to_f64s().iter().any(|v| v.is_finite());
                 holds[i] &= compared && relative(x, y) <= tolerance(DType::F32, Mode::Wide);
+                holds[i] &= numbers.is_empty() || same_nans(x, y);
             }
             if rounds {
                 let (a, b) = both(Mode::Spec)?;

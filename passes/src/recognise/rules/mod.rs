@@ -2,6 +2,8 @@
 
 pub mod activation;
 pub mod attention;
+pub mod cross_entropy;
+pub mod embedding;
 pub mod layer_norm;
 pub mod layout;
 mod norm;
@@ -35,9 +37,11 @@ pub fn named() -> Vec<Rule> {
 
 /// Looks for the operations that are found by their shape and decided by numbers.
 pub(crate) fn probes(graph: &mut Graph, region: &Region, run: &mut Run) {
-    let taken = attention::probe(graph, region, run);
+    let mut taken = attention::probe(graph, region, run);
+    cross_entropy::probe(graph, region, &mut taken, run);
     softmax::probe(graph, region, &taken, run);
     rope::probe(graph, region, run);
+    embedding::probe(graph, region, run);
 }
 
 /// The root is `new`.

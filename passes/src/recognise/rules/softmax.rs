@@ -75,7 +75,7 @@ struct Site {
 }
 
 /// What is exponentiated, without what is subtracted from whole rows.
-fn argument(p: &Program<'_>, exp: Index) -> Index {
+pub(super) fn argument(p: &Program<'_>, exp: Index) -> Index {
     let at = p.values[exp].operands[0];
     let v = &p.values[at];
     match p.op(at) {
@@ -85,7 +85,7 @@ fn argument(p: &Program<'_>, exp: Index) -> Index {
 }
 
 /// The dimensions of a value with `dim` of the exponential last.
-fn rows_first(dims: &[AtomList], dim: usize) -> Vec<AtomList> {
+pub(super) fn rows_first(dims: &[AtomList], dim: usize) -> Vec<AtomList> {
     let mut out: Vec<AtomList> =
         dims.iter().enumerate().filter(|&(d, _)| d != dim).map(|(_, l)| l.clone()).collect();
     out.push(dims[dim].clone());

@@ -1,0 +1,73 @@
+//! Lookups as plain ops.
+//!
+//! Where model state is split, so is the vocabulary: of a table's rows, and of the logits. A lookup of rows that lie on
+//! other ranks, and a maximum, a sum and a pick that follow from each other, are split op by op, with a collective
+//! between them; as one op they would need the whole vocabulary on every rank.
+
+use crate::error::Result;
+use msc_ir::module::Mesh;
+use msc_ir::ops::fused::{Fused, FusedKind};
+use msc_ir::{Graph, GraphId, Module, Op, ValueId};
+
+/// Whether an op computes over a vocabulary.
+fn is_lookup(op: &Op) -> bool {
+    use FusedKind::*;
+    match op {
+        Op::Fused(f) => matches!(
+            f.kind,
+            Embedding { .. } | EmbeddingGrad { .. } | CrossEntropy { .. } | CrossEntropyGrad { .. }
+        ),
+        _ => false,
+    }
+}
+
+/// Puts the definitions of lookups in their place, if an axis of the mesh splits model state.
+///
+/// # Errors
+/// If a graph does not define operands before uses.
+pub(super) fn expand(module: &mut Module, graphs: &[GraphId], mesh: &Mesh) -> Result<()> {
+    if !mesh.axes.iter().any(|a| a.name == "tp" && a.size > 1) {
+        return Ok(());
+    }
+    for &id in graphs {
+        if module.graph(id).ops().any(|(_, d)| is_lookup(&d.op)) {
+            let graph = expanded(module, module.graph(id))?;
+            module.set_graph(id, graph);
+        }
+    }
+    Ok(())
+}
+
+fn expanded(module: &Module, source: &Graph) -> Result<Graph> {
+    let mut out = Graph::new(source.name.clone());
+    let mut map: Vec<Option<ValueId>> = vec![None; source.value_count()];
+    for &p in source.params() {
+        map[p.0 as usize] = Some(out.add_param(source.ty(p).clone()));
+    }
+    for (id, data) in source.ops() {
+        let definition = match &data.op {
+            Op::Fused(Fused { definition, .. }) if is_lookup(&data.op) => *definition,
+            _ => {
+                out.copy_op(source, id, &mut map)?;
+                continue;
+            }
+        };
+        let inner = module.graph(definition);
+        let mut here: Vec<Option<ValueId>> = vec![None; inner.value_count()];
+        for (&p, &v) in inner.params().iter().zip(&data.operands) {
+            here[p.0 as usize] = map[v.0 as usize];
+        }
+        let from = out.op_count();
+        for &op in inner.order() {
+            out.copy_op(inner, op, &mut here)?;
+        }
+        for i in from..out.op_count() {
+            out.set_loc(msc_ir::OpId(i as u32), data.loc);
+        }
+        for (&r, &v) in data.results.iter().zip(inner.results()) {
+            map[r.0 as usize] = here[v.0 as usize];
+        }
+    }
+    out.set_results(source.results().iter().filter_map(|r| map[r.0 as usize]).collect());
+    Ok(out)
+}
