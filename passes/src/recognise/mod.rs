@@ -16,6 +16,7 @@ mod replay;
 mod report;
 pub mod rules;
 mod templates;
+pub mod why;
 
 pub use replay::{Compared, Replayer, replay};
 pub use report::{Fusions, RegionReport, Report, describe};
