@@ -78,6 +78,7 @@ fn text(sites: &[Site]) -> String {
     let executed: u64 = sites.iter().map(|s| s.executed).sum();
     let _ = match sites.len() {
         0 => writeln!(out, "no named operation; --why-not KIND says what comes near one"),
+        1 => writeln!(out, "1 site, executed {executed} times a step"),
         n => writeln!(out, "{n} sites, executed {executed} times a step"),
     };
     out

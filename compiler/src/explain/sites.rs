@@ -81,7 +81,13 @@ fn site(e: &Examined, region: &RegionReport, names: &Names<'_>, r: &Reason, prob
         Cut { name: v.name.to_string(), ty: v.ty.to_string(), value: value.text }
     };
     let inputs = r.inputs.iter().map(&mut cut).collect();
-    let outputs: Vec<Cut> = r.outputs.iter().map(&mut cut).collect();
+    // A result that the program has in several layouts is told once.
+    let mut outputs: Vec<Cut> = Vec::new();
+    for o in &r.outputs {
+        if !outputs.iter().any(|c| c.name == o.name) {
+            outputs.push(cut(o));
+        }
+    }
     let at = r.outputs.iter().find_map(|o| o.values.first()).copied();
     let part = at.map_or(0, |at| at.part);
     Site {

@@ -2,12 +2,13 @@
 
 use super::names::Names;
 use crate::examine::Examined;
-use msc_ir::Operation;
+use msc_ir::{Operation, ValueId};
 use msc_passes::recognise::RegionReport;
-use msc_passes::recognise::engine::At;
+use msc_passes::recognise::engine::{At, Reason};
 use msc_passes::recognise::engine::partial::Partial;
 use msc_passes::recognise::why::{Near, concerns};
 use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 /// A place that comes near.
@@ -23,6 +24,8 @@ pub struct NearSite {
     pub why: String,
     /// What would make it match, where that can be said.
     pub help: String,
+    /// The operation that it is part of instead.
+    pub part_of: Option<String>,
 }
 
 /// The answer.
@@ -51,16 +54,18 @@ pub fn answer(e: &Examined, operation: &str, near: &[Near]) -> Answer {
     };
     for (i, region) in e.report.regions.iter().enumerate() {
         let names = Names::new(e, region);
+        let covers = Covers::new(region);
         for (reasons, list) in [(&region.reasons, &mut out.found), (&region.unused, &mut out.unused)] {
             for r in reasons.iter().filter(|r| r.fused.name() == operation) {
                 let at = r.outputs.iter().find_map(|o| o.values.first());
                 list.extend(at.map(|&at| names.location(at)));
             }
         }
-        out.near.extend(refused(operation, region, &names));
+        out.near.extend(refused(operation, region, &names, &covers));
         let Some(near) = near.get(i) else { continue };
-        out.near.extend(near.partial.iter().take(MOST).map(|p| partial(p, &names)));
+        out.near.extend(near.partial.iter().take(MOST).map(|p| partial(p, &names, &covers)));
         out.near.extend(near.unlike.iter().take(MOST).map(|&(at, why)| NearSite {
+            part_of: covers.at(at, &names),
             location: names.location(at),
             executions: names.executions(at.part),
             rule: operation.replace('_', "-"),
@@ -68,10 +73,55 @@ pub fn answer(e: &Examined, operation: &str, near: &[Near]) -> Answer {
             help: "scores are a product of queries and keys, exponentiated and divided by their sum over keys".into(),
         }));
     }
+    // What is part of the operation itself is no near miss; what is part of another is one of little interest.
+    let own = format!("{operation} at ");
+    out.near.retain(|n| n.part_of.as_ref().is_none_or(|p| !p.starts_with(&own)));
+    out.near.sort_by_key(|n| n.part_of.is_some());
     out
 }
 
-fn refused(operation: &str, region: &RegionReport, names: &Names<'_>) -> Vec<NearSite> {
+/// For each value between the operands and results of a named operation, the operation.
+struct Covers<'r> {
+    of: BTreeMap<(usize, ValueId), &'r Reason>,
+}
+
+impl<'r> Covers<'r> {
+    fn new(region: &'r RegionReport) -> Covers<'r> {
+        let mut of = BTreeMap::new();
+        for r in &region.reasons {
+            let cut: BTreeSet<(usize, ValueId)> =
+                r.inputs.iter().flat_map(|i| &i.values).map(|at| (at.part, at.value)).collect();
+            let mut todo: Vec<(usize, ValueId)> =
+                r.outputs.iter().flat_map(|o| &o.values).map(|at| (at.part, at.value)).collect();
+            while let Some((part, v)) = todo.pop() {
+                if cut.contains(&(part, v)) || of.contains_key(&(part, v)) {
+                    continue;
+                }
+                let graph = &region.sources[part];
+                // Parameters and constants are nobody's own.
+                let Some((op, _)) = graph.def(v).filter(|(op, _)| !graph.op(*op).operands.is_empty()) else {
+                    continue;
+                };
+                of.insert((part, v), r);
+                todo.extend(graph.op(op).operands.iter().map(|&o| (part, o)));
+            }
+        }
+        Covers { of }
+    }
+
+    fn at(&self, at: At, names: &Names<'_>) -> Option<String> {
+        let r = self.of.get(&(at.part, at.value))?;
+        let main = r.outputs.iter().find_map(|o| o.values.first())?;
+        Some(format!("{} at {}", r.fused.name(), names.location(*main)))
+    }
+}
+
+fn refused(
+    operation: &str,
+    region: &RegionReport,
+    names: &Names<'_>,
+    covers: &Covers<'_>,
+) -> Vec<NearSite> {
     let used = |at: At| {
         let outputs = region.reasons.iter().flat_map(|r| &r.outputs);
         outputs.filter_map(|o| o.values.first()).any(|v| *v == at)
@@ -89,6 +139,7 @@ fn refused(operation: &str, region: &RegionReport, names: &Names<'_>) -> Vec<Nea
             rule: r.rule.to_string(),
             why: r.why.clone(),
             help: help(&r.why).to_string(),
+            part_of: covers.at(at, names),
         };
         if !out.iter().any(|s| s.location == site.location && s.why == site.why) {
             out.push(site);
@@ -115,7 +166,7 @@ fn help(why: &str) -> &'static str {
     }
 }
 
-fn partial(p: &Partial, names: &Names<'_>) -> NearSite {
+fn partial(p: &Partial, names: &Names<'_>, covers: &Covers<'_>) -> NearSite {
     let location = |at: Option<At>| at.map_or_else(|| "a derived value".to_string(), |at| names.location(at));
     let mut why = String::new();
     if !p.found.is_empty() {
@@ -148,6 +199,7 @@ fn partial(p: &Partial, names: &Names<'_>) -> NearSite {
         rule: p.rule.to_string(),
         why,
         help,
+        part_of: p.at.and_then(|at| covers.at(at, names)),
     }
 }
 
@@ -157,6 +209,7 @@ impl Answer {
         let mut out = String::new();
         let _ = match self.found.len() {
             0 => writeln!(out, "{} was not found", self.operation),
+            1 => writeln!(out, "{} was found at {}", self.operation, self.found[0]),
             n => writeln!(out, "{} was found at {n} sites: {}", self.operation, self.found.join(", ")),
         };
         for at in &self.unused {
@@ -171,7 +224,9 @@ impl Answer {
                 let _ = writeln!(out, "  {}", n.executions);
             }
             let _ = writeln!(out, "  {}: {}", n.rule, n.why);
-            if !n.help.is_empty() {
+            if let Some(other) = &n.part_of {
+                let _ = writeln!(out, "  it is part of the {other}");
+            } else if !n.help.is_empty() {
                 let _ = writeln!(out, "  help: {}", n.help);
             }
         }

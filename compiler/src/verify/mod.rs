@@ -87,8 +87,8 @@ impl Verification {
         for k in &self.operations {
             let _ = write!(out, "{:width$}  {:>3} replayed, {} differ", k.operation, k.replayed, k.faults.len());
             let _ = write!(out, "; largest difference {:.1e} of {:.1e} allowed", k.largest, k.allowed);
-            if let Some(s) = k.same_rounding {
-                let _ = write!(out, "; {:.1} % the same bits", s * 100.0);
+            if let (Some(same), Some(rounding)) = (k.same_bits, k.rounding) {
+                let _ = write!(out, "; {:.1} % the same bits, rounding {rounding:.1} times", same * 100.0);
             }
             if k.unused > 0 {
                 let _ = write!(out, "; {} of them found and not used", k.unused);

@@ -21,8 +21,10 @@ pub struct KindRow {
     pub largest: f64,
     /// What is allowed: a literal that an exporter rounded.
     pub allowed: f64,
-    /// Where narrow floats occur: the least share of elements with the same bits in the working types.
-    pub same_rounding: Option<f64>,
+    /// Where narrow floats occur: the least share of elements with the program's bits in the working types.
+    pub same_bits: Option<f64>,
+    /// There, how far from its value in f64 an output is, in terms of how far the program's is.
+    pub rounding: Option<f64>,
     /// What differs.
     pub faults: Vec<SiteFault>,
 }
@@ -65,14 +67,18 @@ pub fn all(e: &Examined, seed: u64) -> Vec<KindRow> {
 fn add(row: &mut KindRow, e: &Examined, region: &RegionReport, reason: &Reason, outputs: &[Compared]) {
     for o in outputs {
         row.largest = row.largest.max(o.difference);
-        if let Some(s) = o.same_rounding {
-            row.same_rounding = Some(row.same_rounding.map_or(s, |r| r.min(s)));
+        if let Some(r) = o.rounding {
+            row.same_bits = Some(row.same_bits.map_or(r.same, |s| s.min(r.same)));
+            row.rounding = Some(row.rounding.map_or(r.worse, |w| w.max(r.worse)));
         }
     }
-    let wrong = outputs.iter().filter(|o| !o.agrees()).map(|o| match o.same_rounding {
-        Some(s) if o.difference <= row.allowed => {
-            format!("{} has the same bits in {:.1} % of its elements only", o.name, s * 100.0)
-        }
+    let wrong = outputs.iter().filter(|o| !o.agrees()).map(|o| match o.rounding {
+        Some(r) if o.difference <= row.allowed => format!(
+            "{} has the same bits in {:.1} % of its elements only, and rounds {:.1} times as far as the program",
+            o.name,
+            r.same * 100.0,
+            r.worse
+        ),
         _ => format!("{} differs by {:.1e} of its largest element", o.name, o.difference),
     });
     let wrong: Vec<String> = wrong.collect();
@@ -89,7 +95,7 @@ impl KindRow {
         let location = at.and_then(|at| {
             let graph = region.sources.get(at.part)?;
             let (op, _) = graph.def(at.value)?;
-            Some(e.before.locations.describe(graph.op(op).loc))
+            Some(e.describe(graph.op(op).loc))
         });
         let location = location.unwrap_or_else(|| "an unknown place".into());
         self.faults.push(SiteFault { rule: reason.rule.to_string(), location, what });

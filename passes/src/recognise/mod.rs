@@ -18,7 +18,7 @@ pub mod rules;
 mod templates;
 pub mod why;
 
-pub use replay::{Compared, Replayer, replay};
+pub use replay::{Compared, Replayer, Rounding, replay};
 pub use report::{Fusions, RegionReport, Report, describe};
 pub use templates::{recognise, recognise_observed};
 

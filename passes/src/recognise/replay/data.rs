@@ -71,3 +71,17 @@ pub(super) fn alike(a: &Tensor, b: &Tensor) -> f64 {
     let n = a.iter().zip(&b).filter(same).count();
     if a.is_empty() { 1.0 } else { n as f64 / a.len() as f64 }
 }
+
+/// How far `a` is from `exact`, in terms of how far `b` is (root mean squares, where all are finite).
+pub(super) fn worse(a: &Tensor, b: &Tensor, exact: &Tensor) -> f64 {
+    let exact = exact.data.to_f64s();
+    let apart = |t: &Tensor| {
+        let t = t.data.to_f64s();
+        let each = t.iter().zip(&exact).map(|(x, y)| x - y).filter(|d| d.is_finite());
+        each.map(|d| d * d).sum::<f64>().sqrt()
+    };
+    match (apart(a), apart(b)) {
+        (0.0, _) => 0.0,
+        (a, b) => a / b,
+    }
+}

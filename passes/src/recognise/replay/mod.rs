@@ -19,9 +19,13 @@ use msc_ir::{DType, GraphId, Module, Tensor, TensorType};
 use program::Program;
 use slice::Slice;
 
-/// Share of elements that must agree bit for bit where narrow floats occur: a sum in another order may move one across
-/// the border between two of them, a rounding elsewhere moves half of them.
+/// Share of elements that agree bit for bit where narrow floats occur and are rounded at the same places: a sum in
+/// another order may move one across the border between two of them, a rounding elsewhere moves half of them.
 pub const SAME_ROUNDING: f64 = 0.9;
+
+/// A `real` equality may round elsewhere, if that is no worse: how far from its value in f64 an output may be, in terms
+/// of how far the program's is.
+pub const WORSE_ROUNDING: f64 = 2.0;
 
 /// The outcome for one output of a named op.
 #[derive(Clone, PartialEq, Debug)]
@@ -31,15 +35,25 @@ pub struct Compared {
     /// The largest difference in wide mode over all draws, relative to the largest element; infinite if no draw gave
     /// a number.
     pub difference: f64,
-    /// Where narrow floats occur: the least share of elements that agree in the working types.
-    pub same_rounding: Option<f64>,
+    /// Where narrow floats occur.
+    pub rounding: Option<Rounding>,
+}
+
+/// How an output rounds in the working types.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Rounding {
+    /// The share of elements that are the program's, bit for bit.
+    pub same: f64,
+    /// How far it is from its value in f64, in terms of how far the program's is.
+    pub worse: f64,
 }
 
 impl Compared {
-    /// Whether the op computes this output as the program does, but for literals that were rounded to f32.
+    /// Whether the op computes this output as the program does, but for literals that were rounded to f32, and rounds
+    /// no worse.
     pub fn agrees(&self) -> bool {
         self.difference <= tolerance(DType::F32, Mode::Wide)
-            && self.same_rounding.is_none_or(|s| s >= SAME_ROUNDING)
+            && self.rounding.is_none_or(|r| r.same >= SAME_ROUNDING || r.worse <= WORSE_ROUNDING)
     }
 }
 
@@ -106,7 +120,7 @@ impl<'r> Replayer<'r> {
         let names: Vec<&'static str> =
             reason.outputs.iter().filter(|o| !o.values.is_empty()).map(|o| o.name).collect();
         let mut worst: Vec<Option<f64>> = vec![None; names.len()];
-        let mut shares: Vec<Option<f64>> = vec![None; names.len()];
+        let mut rounding: Vec<Option<Rounding>> = vec![None; names.len()];
         for draw in 0..data::DRAWS {
             let inputs = data::inputs(&sides.inputs, draw, &mut rng);
             let (before, after) = self.run(&sides, &inputs, Mode::Wide)?;
@@ -117,17 +131,21 @@ impl<'r> Replayer<'r> {
             }
             // Tiny numbers are no numbers in narrow types.
             if sides.narrow && draw == 0 {
-                let (before, after) = self.run(&sides, &inputs, Mode::Spec)?;
-                let pairs = before.iter().zip(&after);
-                shares = pairs.map(|(a, b)| Some(data::alike(a, b))).collect();
+                let (own, named) = self.run(&sides, &inputs, Mode::Spec)?;
+                let all = own.iter().zip(&named).zip(&before);
+                rounding = all
+                    .map(|((a, b), exact)| {
+                        Some(Rounding { same: data::alike(a, b), worse: data::worse(b, a, exact) })
+                    })
+                    .collect();
             }
         }
-        let all = names.into_iter().zip(worst).zip(shares);
+        let all = names.into_iter().zip(worst).zip(rounding);
         Ok(all
-            .map(|((name, difference), same_rounding)| Compared {
+            .map(|((name, difference), rounding)| Compared {
                 name,
                 difference: difference.unwrap_or(f64::INFINITY),
-                same_rounding,
+                rounding,
             })
             .collect())
     }
