@@ -89,6 +89,13 @@ mod tests {
     use msc_frontends::{Code, FrontendError};
 
     #[test]
+    fn a_failed_verification_is_a_failed_check() {
+        let e = Error::Verify("  rms_norm at model.mlir:3:1: y differs".into());
+        assert_eq!(e.exit_code(), 1);
+        assert!(e.to_string().starts_with("MSC-X0005: ") && e.to_string().contains("bug in msc"), "{e}");
+    }
+
+    #[test]
     fn a_bug_in_the_front_end_is_not_the_users() {
         for code in Code::ALL {
             let e = Error::from(FrontendError::new(code, "x"));

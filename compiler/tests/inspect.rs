@@ -95,7 +95,8 @@ fn a_changed_reason_is_noticed() {
     let region = region.expect("a layer");
     let mut both = region.reasons.iter_mut().filter(|r| gradients(r));
     let (a, b) = (both.next().expect("one"), both.next().expect("two"));
-    let place = |r: &Reason| r.outputs.iter().position(|o| o.name == "dgamma").expect("a gradient of the weight");
+    let place =
+        |r: &Reason| r.outputs.iter().position(|o| o.name == "dgamma").expect("a gradient of the weight");
     let (i, j) = (place(a), place(b));
     std::mem::swap(&mut a.outputs[i].values, &mut b.outputs[j].values);
     let v = check(&e, &VerifyOptions { replay_only: true, ..options() }).expect("runs");

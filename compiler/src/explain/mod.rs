@@ -33,7 +33,9 @@ pub struct ExplainOptions {
 fn operation(name: &str) -> Result<&'static str> {
     let plain = name.replace('-', "_");
     let known = OPERATIONS.iter().find(|o| **o == plain).copied();
-    known.ok_or_else(|| Error::Usage(format!("there is no operation `{name}`: known are {}", OPERATIONS.join(", "))))
+    known.ok_or_else(|| {
+        Error::Usage(format!("there is no operation `{name}`: known are {}", OPERATIONS.join(", ")))
+    })
 }
 
 /// Explains; the text goes to `out`.

@@ -157,8 +157,7 @@ fn together(names: &[String]) -> String {
         head -= 1;
     }
     let from_end = |c: &Vec<char>, i: usize| c.len().checked_sub(i + 1).and_then(|i| c.get(i).copied());
-    let mut tail =
-        (0..shortest - head).take_while(|&i| alike(&|c| from_end(c, i))).count();
+    let mut tail = (0..shortest - head).take_while(|&i| alike(&|c| from_end(c, i))).count();
     while tail > 0 && from_end(&chars[0], tail - 1).is_some_and(|c| c.is_ascii_digit()) {
         tail -= 1;
     }

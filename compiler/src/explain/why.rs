@@ -4,8 +4,8 @@ use super::names::Names;
 use crate::examine::Examined;
 use msc_ir::{Operation, ValueId};
 use msc_passes::recognise::RegionReport;
-use msc_passes::recognise::engine::{At, Reason};
 use msc_passes::recognise::engine::partial::Partial;
+use msc_passes::recognise::engine::{At, Reason};
 use msc_passes::recognise::why::{Near, concerns};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,12 +46,8 @@ const MOST: usize = 6;
 
 /// Answers from the report and from what the e-graphs showed, one for each region.
 pub fn answer(e: &Examined, operation: &str, near: &[Near]) -> Answer {
-    let mut out = Answer {
-        operation: operation.to_string(),
-        found: Vec::new(),
-        unused: Vec::new(),
-        near: Vec::new(),
-    };
+    let mut out =
+        Answer { operation: operation.to_string(), found: Vec::new(), unused: Vec::new(), near: Vec::new() };
     for (i, region) in e.report.regions.iter().enumerate() {
         let names = Names::new(e, region);
         let covers = Covers::new(region);
@@ -73,6 +69,8 @@ pub fn answer(e: &Examined, operation: &str, near: &[Near]) -> Answer {
             help: "scores are a product of queries and keys, exponentiated and divided by their sum over keys".into(),
         }));
     }
+    // Two rules may find the same.
+    out.unused.retain(|at| !out.found.contains(at));
     // What is part of the operation itself is no near miss; what is part of another is one of little interest.
     let own = format!("{operation} at ");
     out.near.retain(|n| n.part_of.as_ref().is_none_or(|p| !p.starts_with(&own)));
@@ -116,12 +114,7 @@ impl<'r> Covers<'r> {
     }
 }
 
-fn refused(
-    operation: &str,
-    region: &RegionReport,
-    names: &Names<'_>,
-    covers: &Covers<'_>,
-) -> Vec<NearSite> {
+fn refused(operation: &str, region: &RegionReport, names: &Names<'_>, covers: &Covers<'_>) -> Vec<NearSite> {
     let used = |at: At| {
         let outputs = region.reasons.iter().flat_map(|r| &r.outputs);
         outputs.filter_map(|o| o.values.first()).any(|v| *v == at)

@@ -71,7 +71,8 @@ impl Comparison {
                 "    {verdict} {:width$}  {:9.3e} of {:9.3e} allowed",
                 r.name, r.measured, r.allowed
             );
-            let note = if r.note.is_empty() || r.agrees() { String::new() } else { format!("  ({})", r.note) };
+            let note =
+                if r.note.is_empty() || r.agrees() { String::new() } else { format!("  ({})", r.note) };
             let _ = writeln!(out, "{note}");
         }
         out

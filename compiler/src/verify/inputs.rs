@@ -28,7 +28,9 @@ impl Made {
         match (self.given, random) {
             (given, 0) => format!("{given} given inputs"),
             (0, random) => format!("{random} random inputs (--seed {})", self.seed),
-            (given, random) => format!("{given} given inputs and {random} random ones (--seed {})", self.seed),
+            (given, random) => {
+                format!("{given} given inputs and {random} random ones (--seed {})", self.seed)
+            }
         }
     }
 }

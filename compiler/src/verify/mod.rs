@@ -72,7 +72,8 @@ pub fn check(e: &Examined, o: &VerifyOptions) -> Result<Verification> {
         how = made.describe();
         comparisons = compare::both(e, &made.tensors)?;
     }
-    let verified = operations.iter().all(|k| k.faults.is_empty()) && comparisons.iter().all(Comparison::agrees);
+    let verified =
+        operations.iter().all(|k| k.faults.is_empty()) && comparisons.iter().all(Comparison::agrees);
     Ok(Verification { seed: o.seed, verified, operations, comparisons, inputs: how })
 }
 
@@ -85,7 +86,8 @@ impl Verification {
             let _ = writeln!(out, "no named operations");
         }
         for k in &self.operations {
-            let _ = write!(out, "{:width$}  {:>3} replayed, {} differ", k.operation, k.replayed, k.faults.len());
+            let _ =
+                write!(out, "{:width$}  {:>3} replayed, {} differ", k.operation, k.replayed, k.faults.len());
             let _ = write!(out, "; largest difference {:.1e} of {:.1e} allowed", k.largest, k.allowed);
             if let (Some(same), Some(rounding)) = (k.same_bits, k.rounding) {
                 let _ = write!(out, "; {:.1} % the same bits, rounding {rounding:.1} times", same * 100.0);

@@ -120,7 +120,10 @@ impl Recognised {
             for (i, d) in distances(s, &y, &x).into_iter().enumerate() {
                 let own = if noise[i].is_finite() { noise[i] } else { 0.0 };
                 if d > allowed + OWN_ROUNDING * own || d.is_nan() {
-                    return Err(format!("{} differs by {d:.1e} in its own types, {own:.1e} of rounding", name(i)));
+                    return Err(format!(
+                        "{} differs by {d:.1e} in its own types, {own:.1e} of rounding",
+                        name(i)
+                    ));
                 }
             }
         }
@@ -166,14 +169,14 @@ fn verdict(must: &Must, before: &Found, after: &Found, moved: f64) -> Outcome {
     let count = |f: &Found| f.values().sum::<u64>();
     let kinds: Vec<&str> = match must {
         Must::Change(kinds) => kinds.to_vec(),
-        Must::Say(kind, text) => {
-            let says = after.keys().any(|(name, attrs)| name == kind && attrs.contains(text.as_str()));
-            let none = of(after, &[kind]).is_empty();
-            return match (says, none) {
-                (true, _) => Outcome::Attribute,
-                (_, true) => Outcome::Fewer,
-                _ => Outcome::Wrong(format!("{kind} is not reported with `{text}`: {:?}", of(after, &[kind]))),
-            };
+        Must::Window(kind, width) => {
+            // `band lo..hi`: a window keeps as many keys as it is wide.
+            let widths: Vec<i64> =
+                after.keys().filter(|k| k.0 == *kind).filter_map(|k| window(&k.1)).collect();
+            if let Some(w) = widths.iter().find(|w| **w != *width) {
+                return Outcome::Wrong(format!("a window of {w}, not of {width}, is reported"));
+            }
+            vec![*kind]
         }
         Must::Agree => before.keys().chain(after.keys()).map(|k| k.0.as_str()).collect(),
     };
@@ -185,9 +188,27 @@ fn verdict(must: &Must, before: &Found, after: &Found, moved: f64) -> Outcome {
         Outcome::Fewer
     } else if after != before {
         Outcome::Attribute
-    } else if matches!(must, Must::Change(_)) && !before.is_empty() {
+    } else if !matches!(must, Must::Agree) && !before.is_empty() {
         Outcome::Wrong("it is reported as if it were unchanged".into())
     } else {
         Outcome::Operands
+    }
+}
+
+/// The width of the window that an attention's attributes tell of, if they do.
+fn window(attributes: &str) -> Option<i64> {
+    let (lo, hi) = attributes.split_once("band ")?.1.split_whitespace().next()?.split_once("..")?;
+    Some(hi.parse::<i64>().ok()? - lo.parse::<i64>().ok()? + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::window;
+
+    #[test]
+    fn windows_are_read() {
+        assert_eq!(window("scores=scale 0.25; band 0..2 add -3e38 "), Some(3));
+        assert_eq!(window("scores=scale 0.25; band 0.. add -3e38 "), None);
+        assert_eq!(window("scores=scale 0.25; bias "), None);
     }
 }

@@ -21,8 +21,8 @@ use msc_passes::recognise::check::random::Random;
 pub enum Must {
     /// It changes its meaning: fewer are found, or with other attributes.
     Change(&'static [&'static str]),
-    /// It is still found, with this among its attributes.
-    Say(&'static str, String),
+    /// If it is found with a window, the window is this wide.
+    Window(&'static str, i64),
     /// It changes operands or what is around it: numbers alone tell.
     Agree,
 }
@@ -43,7 +43,7 @@ fn must(m: &Mutant) -> Must {
     const NORMS: &[&str] = &["rms_norm", "layer_norm"];
     const ATTENTION: &[&str] = &["attention"];
     if let Some((_, width)) = scores::WINDOWS.iter().find(|w| w.0 == m.family) {
-        return Must::Say("attention", format!("band 0..{} ", width - 1));
+        return Must::Window("attention", *width);
     }
     match m.family {
         "eps times 100" | "eps missing" | "eps outside the root" | "mean over n - 1" | "sum for mean" => {
@@ -53,13 +53,15 @@ fn must(m: &Mutant) -> Must {
         "mask off by one" | "mask the other way" | "no mask" | "scale missing" | "scale squared" => {
             Must::Change(ATTENTION)
         }
-        "softmax not normalised" | "maximum added, not subtracted" | scores::SHIFTED => Must::Change(ATTENTION),
+        "softmax not normalised" | "maximum added, not subtracted" | scores::SHIFTED => {
+            Must::Change(ATTENTION)
+        }
         activation::TANH | activation::ERF => Must::Change(&["gelu", "geglu"]),
         activation::EXCHANGED => Must::Change(&["swiglu"]),
         optimizer::INSIDE | optimizer::LARGER | "one moment's rate" | "moment without (1-beta)" => {
             Must::Change(&["adamw"])
         }
-        "gain a tenth too large" | "half an update" | "update with the wrong sign" => Must::Change(&["adamw"]),
+        "gain a tenth too large" => Must::Change(&["adamw"]),
         _ => Must::Agree,
     }
 }

@@ -104,8 +104,11 @@ pub fn markdown(rows: &[Row]) -> String {
     );
     let lines = families.into_iter().chain([("**all**", total)]);
     for (family, n) in lines {
-        let cells: Vec<String> =
-            n.iter().enumerate().map(|(i, n)| if *n == 0 && i < 5 { String::new() } else { n.to_string() }).collect();
+        let cells: Vec<String> = n
+            .iter()
+            .enumerate()
+            .map(|(i, n)| if *n == 0 && i < 5 { String::new() } else { n.to_string() })
+            .collect();
         let _ = writeln!(out, "| {family} | {} |", cells.join(" | "));
     }
     out

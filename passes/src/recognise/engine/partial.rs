@@ -4,9 +4,10 @@
 use super::pattern::relax::{OPEN, Relaxed};
 use super::region::{At, Region};
 use super::rule::{Binding, Count, Match, Root, Rule};
+use super::run::reshaped;
 use super::search::Searcher;
 use super::term::{Graph, behind_barriers};
-use egg::Id;
+use egg::{Id, Language};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Sites that are told of one rule.
@@ -84,7 +85,24 @@ impl Look<'_> {
     fn at(&self, class: Id) -> Option<At> {
         let class = self.graph.find(class);
         let values = |c: Id| self.values.get(&c).and_then(|v| v.first()).copied();
-        values(class).or_else(|| values(behind_barriers(self.graph, class)))
+        values(class)
+            .or_else(|| values(behind_barriers(self.graph, class)))
+            .or_else(|| reshaped(self.graph, self.values, class).first().copied())
+    }
+
+    /// The classes that these are made of by a few ops.
+    fn inner(&self, of: impl Iterator<Item = Id>) -> BTreeSet<Id> {
+        /// Ops between a root and what is still called a part of it.
+        const LEVELS: usize = 4;
+        let mut out: BTreeSet<Id> = of.collect();
+        let mut last: Vec<Id> = out.iter().copied().collect();
+        for _ in 0..LEVELS {
+            let nodes = last.iter().flat_map(|&c| &self.graph[c].nodes);
+            let children = nodes.flat_map(|n| n.children()).map(|&c| self.graph.find(c));
+            last = children.collect::<BTreeSet<Id>>().difference(&out).copied().collect();
+            out.extend(last.iter().copied());
+        }
+        out
     }
 
     fn place(&self, m: &Match, name: &str) -> Option<At> {
@@ -98,7 +116,8 @@ impl Look<'_> {
         let alone = with_roots(rule, vec![first.clone()]);
         let class = |m: &Match| m.class(first.name).map(|i| self.graph.find(i.class));
         let starts = self.searcher.search(&alone);
-        let started: BTreeSet<Id> = starts.iter().filter_map(class).collect();
+        // Less than all of a root is found inside every root.
+        let inner = self.inner(starts.iter().filter_map(class).chain(full.iter().copied()));
         let mut out: Vec<Partial> = Vec::new();
         for m in starts {
             if m.class(first.name).is_none_or(|i| full.contains(&self.graph.find(i.class))) {
@@ -115,7 +134,7 @@ impl Look<'_> {
             let near = self.searcher.search(&with_roots(rule, vec![root]));
             let fresh = |m: &Match| {
                 let c = m.class(first.name).map(|i| self.graph.find(i.class));
-                c.is_some_and(|c| !started.contains(&c) && !full.contains(&c) && self.at(c).is_some())
+                c.is_some_and(|c| !inner.contains(&c) && self.at(c).is_some())
             };
             let near: Vec<Match> = near.into_iter().filter(fresh).collect();
             let sites = near.into_iter().map(|m| Partial {

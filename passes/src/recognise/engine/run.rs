@@ -395,7 +395,7 @@ fn summed(
 }
 
 /// Values of the program that hold a class's elements under another shape.
-fn reshaped(graph: &Graph, values: &BTreeMap<Id, Vec<At>>, class: Id) -> Vec<At> {
+pub(super) fn reshaped(graph: &Graph, values: &BTreeMap<Id, Vec<At>>, class: Id) -> Vec<At> {
     let count = |c: Id| graph[c].data.types.first().map(|t| t.elements());
     let layout = |c: Id, of: Id| {
         count(c) == count(of)

@@ -43,9 +43,11 @@ pub(super) fn apart(a: &Tensor, b: &Tensor) -> Option<f64> {
         return Some(f64::INFINITY);
     }
     let (a, b) = (a.data.to_f64s(), b.data.to_f64s());
-    let scale = a.iter().filter(|x| x.is_finite()).map(|x| x.abs()).fold(None, |m: Option<f64>, x| {
-        Some(m.map_or(x, |m| m.max(x)))
-    })?;
+    let scale = a
+        .iter()
+        .filter(|x| x.is_finite())
+        .map(|x| x.abs())
+        .fold(None, |m: Option<f64>, x| Some(m.map_or(x, |m| m.max(x))))?;
     let each = a.iter().zip(&b).filter(|(x, _)| x.is_finite()).map(|(x, y)| {
         let d = (x - y).abs();
         if d.is_nan() { f64::INFINITY } else { d }

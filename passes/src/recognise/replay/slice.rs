@@ -35,11 +35,7 @@ impl<'r> Slice<'r> {
     ///
     /// # Errors
     /// If an input is no value of the program.
-    pub fn new(
-        program: &'r Program<'r>,
-        report: &'r RegionReport,
-        reason: &'r Reason,
-    ) -> Result<Slice<'r>> {
+    pub fn new(program: &'r Program<'r>, report: &'r RegionReport, reason: &'r Reason) -> Result<Slice<'r>> {
         let unknown = |v: &&CutValue| v.values.is_empty() && v.given_by.is_none() && v.sum_of.is_empty();
         if let Some(v) = reason.inputs.iter().find(unknown) {
             return Err(broken(format!("{} of {} is no value of the program", v.name, reason.rule)));

@@ -37,10 +37,11 @@ impl Pattern {
 
     /// Calls `f` for each part with the pattern that is left.
     fn parts(&self, f: &mut dyn FnMut(Pattern, &Pattern, bool)) {
-        let inside = |old: &Pattern, with: &dyn Fn(Pattern) -> Pattern, f: &mut dyn FnMut(_, &Pattern, bool)| {
-            f(with(Pattern::Var(OPEN)), old, false);
-            old.parts(&mut |new, part, dropped| f(with(new), part, dropped));
-        };
+        let inside =
+            |old: &Pattern, with: &dyn Fn(Pattern) -> Pattern, f: &mut dyn FnMut(_, &Pattern, bool)| {
+                f(with(Pattern::Var(OPEN)), old, false);
+                old.parts(&mut |new, part, dropped| f(with(new), part, dropped));
+            };
         let list = |all: &[Pattern],
                     droppable: bool,
                     with: &dyn Fn(Vec<Pattern>) -> Pattern,

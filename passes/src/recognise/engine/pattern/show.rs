@@ -67,11 +67,8 @@ fn factor(i: &Item) -> String {
 impl Head {
     fn formula(self, args: &[Pattern]) -> (String, Level) {
         let infix = |by: &str, level: Level, right: Level| {
-            let all: Vec<String> = args
-                .iter()
-                .enumerate()
-                .map(|(i, a)| a.formula(if i == 0 { level } else { right }))
-                .collect();
+            let all: Vec<String> =
+                args.iter().enumerate().map(|(i, a)| a.formula(if i == 0 { level } else { right })).collect();
             (all.join(by), level)
         };
         let call = |name: &str| {
