@@ -1,5 +1,6 @@
 //! What recognition made of a near miss.
 
+use super::covers::Covers;
 use super::{Must, NearMiss};
 use crate::mutants::edit::apply;
 use crate::mutants::judge::{SAME, distances};
@@ -136,8 +137,16 @@ fn narrow(s: &Subject) -> f64 {
     f64::from(u8::from(s.compute != msc_runtime::check::Compute::F32))
 }
 
-/// Makes a near miss, takes it through recognition and judges it. `unchanged` are the operations of the step as it is.
-pub fn judge(s: &Subject, n: &NearMiss, unchanged: &Found, own: bool) -> Outcome {
+/// The operations of a step as it is, and where they are.
+pub struct Unchanged {
+    /// How many there are.
+    pub found: Found,
+    /// What they cover.
+    pub covers: Covers,
+}
+
+/// Makes a near miss, takes it through recognition and judges it.
+pub fn judge(s: &Subject, n: &NearMiss, unchanged: &Unchanged, own: bool) -> Outcome {
     let mut module = s.module.clone();
     let edited = match apply(&mut module, n.mutant.graph, &n.mutant.changes) {
         Ok(e) => e,
@@ -157,7 +166,9 @@ pub fn judge(s: &Subject, n: &NearMiss, unchanged: &Found, own: bool) -> Outcome
     };
     let exact: Vec<Tensor> = s.wide.outputs.iter().map(|t| (**t).clone()).collect();
     let moved = distances(s, &outputs, &exact).into_iter().fold(0.0, f64::max);
-    verdict(&n.must, unchanged, &r.found(), moved)
+    let elsewhere = matches!(&n.must, Must::Change(kinds) if !unchanged.covers.touches(s, &n.mutant, kinds));
+    let must = if elsewhere { &Must::Agree } else { &n.must };
+    verdict(must, &unchanged.found, &r.found(), moved)
 }
 
 /// Whether what is found is what must be found.

@@ -5,6 +5,7 @@
 //! [`scores`], [`activation`], [`optimizer`].
 
 mod activation;
+pub mod covers;
 pub mod judge;
 mod norm;
 mod optimizer;
@@ -19,7 +20,7 @@ use msc_passes::recognise::check::random::Random;
 /// What an edit does to the operation that it touches.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Must {
-    /// It changes its meaning: fewer are found, or with other attributes.
+    /// It changes its meaning: where it lies inside one, fewer are found, or with other attributes.
     Change(&'static [&'static str]),
     /// If it is found with a window, the window is this wide.
     Window(&'static str, i64),
@@ -57,7 +58,6 @@ fn must(m: &Mutant) -> Must {
             Must::Change(ATTENTION)
         }
         activation::TANH | activation::ERF => Must::Change(&["gelu", "geglu"]),
-        activation::EXCHANGED => Must::Change(&["swiglu"]),
         optimizer::INSIDE | optimizer::LARGER | "one moment's rate" | "moment without (1-beta)" => {
             Must::Change(&["adamw"])
         }

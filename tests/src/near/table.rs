@@ -1,6 +1,7 @@
 //! All near misses of a step, counted by family.
 
-use super::judge::{Outcome, judge, recognised};
+use super::covers::Covers;
+use super::judge::{Outcome, Unchanged, judge, recognised};
 use super::near_misses;
 use crate::mutants::subject::Subject;
 use std::collections::BTreeMap;
@@ -46,7 +47,7 @@ pub fn judged(s: &Subject, b: &Budget) -> Result<Vec<Row>, String> {
     let itself = recognised(s.module.clone())?;
     itself.replay(b.seed)?;
     itself.compare(s, b.own).map_err(|e| format!("{}, unchanged: {e}", s.name))?;
-    let unchanged = itself.found();
+    let unchanged = Unchanged { found: itself.found(), covers: Covers::new(s)? };
     let all: Vec<_> = near_misses(s, b.per_family, b.generic, b.seed).into_iter().step_by(b.every).collect();
     let (next, done) = (AtomicUsize::new(0), Mutex::new(vec![None; all.len()]));
     std::thread::scope(|scope| {

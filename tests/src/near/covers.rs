@@ -1,0 +1,58 @@
+//! Which values of a step lie inside a named operation: an edit elsewhere changes nothing about it.
+
+use crate::mutants::Mutant;
+use crate::mutants::edit::Change;
+use crate::mutants::subject::Subject;
+use msc_ir::module::GraphId;
+use msc_ir::{Operation, ValueId};
+use msc_passes::recognise::recognise_graph;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// For values of the step's graphs the operations, gradients counted as their forwards, that they are computed in.
+pub struct Covers(BTreeMap<(GraphId, ValueId), BTreeSet<String>>);
+
+impl Covers {
+    /// Of a step's own graphs, before layers become templates: edits are made there.
+    ///
+    /// # Errors
+    /// What recognition says.
+    pub fn new(s: &Subject) -> Result<Covers, String> {
+        let mut out = Covers(BTreeMap::new());
+        for graph in crate::mutants::facts::Facts::all(s).iter().map(|f| f.id) {
+            let mut module = s.module.clone();
+            let report = recognise_graph(&mut module, graph).map_err(|e| e.to_string())?;
+            for r in report.regions.iter().flat_map(|r| &r.reasons) {
+                let name = r.fused.name();
+                let name = name.strip_suffix("_grad").unwrap_or(name);
+                let cut: BTreeSet<ValueId> =
+                    r.inputs.iter().flat_map(|i| &i.values).map(|a| a.value).collect();
+                let mut todo: Vec<ValueId> =
+                    r.outputs.iter().flat_map(|o| &o.values).map(|a| a.value).collect();
+                let source = s.module.graph(graph);
+                let mut seen = BTreeSet::new();
+                while let Some(v) = todo.pop() {
+                    if cut.contains(&v) || !seen.insert(v) {
+                        continue;
+                    }
+                    out.0.entry((graph, v)).or_default().insert(name.to_string());
+                    todo.extend(
+                        source.def(v).map(|(op, _)| source.op(op).operands.to_vec()).unwrap_or_default(),
+                    );
+                }
+            }
+        }
+        Ok(out)
+    }
+
+    /// Whether an edit lies inside an operation of one of these kinds.
+    pub fn touches(&self, s: &Subject, m: &Mutant, kinds: &[&str]) -> bool {
+        let graph = s.module.graph(m.graph);
+        let values = m.changes.iter().flat_map(|c| match c {
+            Change::Op(op, _) | Change::Operand(op, ..) => graph.op(*op).results.to_vec(),
+            Change::Value(v, _) | Change::Uses(v, _) => vec![*v],
+            Change::Result(..) => Vec::new(),
+        });
+        let inside = |v: ValueId| self.0.get(&(m.graph, v));
+        values.filter_map(inside).any(|of| kinds.iter().any(|k| of.contains(*k)))
+    }
+}
