@@ -90,7 +90,7 @@ impl<'e> Names<'e> {
                 let other = self.e.before.graph(t.segments[from].graph);
                 let made = other.results().get(result).and_then(|&v| self.place(other, v));
                 let which = if offset < 0 { "previous" } else { "next" };
-                return Named::one(format!("the {which} instance's {}", made.unwrap_or_default()));
+                return Named::one(format!("{}, of the {which} instance", made.unwrap_or_default()));
             }
             let outside = self.e.before.graph(entry.graph);
             let operands = segment.calls.iter().filter_map(|&c| outside.op(c).operands.get(i));

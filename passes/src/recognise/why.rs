@@ -92,7 +92,8 @@ mod tests {
     /// Every rule that introduces an operation belongs to one that can be asked for.
     #[test]
     fn rules_have_operations() {
-        for r in rules::named() {
+        // Rules of one root say equalities on the way.
+        for r in rules::named().into_iter().filter(|r| r.roots.len() > 1) {
             assert!(operation_of(r.name).is_some(), "{}: add its operation to OPERATIONS", r.name);
         }
         for r in rules::normal_form() {

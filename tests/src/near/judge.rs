@@ -166,20 +166,23 @@ pub fn judge(s: &Subject, n: &NearMiss, unchanged: &Unchanged, own: bool) -> Out
     };
     let exact: Vec<Tensor> = s.wide.outputs.iter().map(|t| (**t).clone()).collect();
     let moved = distances(s, &outputs, &exact).into_iter().fold(0.0, f64::max);
-    let elsewhere = matches!(&n.must, Must::Change(kinds) if !unchanged.covers.touches(s, &n.mutant, kinds));
-    let must = if elsewhere { &Must::Agree } else { &n.must };
-    verdict(must, &unchanged.found, &r.found(), moved)
+    let inside = match &n.must {
+        Must::Change(kinds) => unchanged.covers.touches(s, &n.mutant, kinds),
+        Must::Window(kind, _) => unchanged.covers.touches(s, &n.mutant, &[kind]),
+        Must::Agree => false,
+    };
+    verdict(&n.must, inside, &unchanged.found, &r.found(), moved)
 }
 
-/// Whether what is found is what must be found.
-fn verdict(must: &Must, before: &Found, after: &Found, moved: f64) -> Outcome {
+/// Whether what is found is what must be found. `inside`: whether the edit lies inside an operation that it must change.
+fn verdict(must: &Must, inside: bool, before: &Found, after: &Found, moved: f64) -> Outcome {
     let of = |found: &Found, kinds: &[&str]| -> Found {
         let mine = |(name, _): &(String, String)| kinds.contains(&name.strip_suffix("_grad").unwrap_or(name));
         found.iter().filter(|(k, _)| mine(k)).map(|(k, n)| (k.clone(), *n)).collect()
     };
     let count = |f: &Found| f.values().sum::<u64>();
     let kinds: Vec<&str> = match must {
-        Must::Change(kinds) => kinds.to_vec(),
+        Must::Change(kinds) if inside => kinds.to_vec(),
         Must::Window(kind, width) => {
             // `band lo..hi`: a window keeps as many keys as it is wide.
             let widths: Vec<i64> =
@@ -189,7 +192,7 @@ fn verdict(must: &Must, before: &Found, after: &Found, moved: f64) -> Outcome {
             }
             vec![*kind]
         }
-        Must::Agree => before.keys().chain(after.keys()).map(|k| k.0.as_str()).collect(),
+        Must::Change(_) | Must::Agree => before.keys().chain(after.keys()).map(|k| k.0.as_str()).collect(),
     };
     let kinds: Vec<&str> = kinds.iter().map(|k| k.strip_suffix("_grad").unwrap_or(k)).collect();
     let (before, after) = (of(before, &kinds), of(after, &kinds));
@@ -199,7 +202,7 @@ fn verdict(must: &Must, before: &Found, after: &Found, moved: f64) -> Outcome {
         Outcome::Fewer
     } else if after != before {
         Outcome::Attribute
-    } else if !matches!(must, Must::Agree) && !before.is_empty() {
+    } else if inside {
         Outcome::Wrong("it is reported as if it were unchanged".into())
     } else {
         Outcome::Operands
