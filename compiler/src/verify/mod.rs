@@ -15,6 +15,9 @@ use std::fmt::Write as _;
 use std::io::Write;
 use std::path::PathBuf;
 
+/// Floating-point operations of a step's matrix products beyond which it is not interpreted: it would take hours.
+const MOST_FLOPS: u64 = 1 << 40;
+
 /// What to verify.
 #[derive(Clone, Debug, Default)]
 pub struct VerifyOptions {
@@ -65,6 +68,13 @@ pub fn verify(o: &VerifyOptions, out: &mut dyn Write) -> Result<()> {
 /// # Errors
 /// Bad options and data. What differs is in the verdict.
 pub fn check(e: &Examined, o: &VerifyOptions) -> Result<Verification> {
+    if !o.replay_only && e.step.matmul_flops > MOST_FLOPS {
+        let message = format!(
+            "a step of {:.0e} operations takes too long to be interpreted; --replay-only verifies the reasons alone",
+            e.step.matmul_flops as f64
+        );
+        return Err(Error::Usage(message));
+    }
     let operations = replay::all(e, o.seed);
     let (mut comparisons, mut how) = (Vec::new(), String::new());
     if !o.replay_only {
