@@ -92,8 +92,9 @@ mod tests {
     /// Every rule that introduces an operation belongs to one that can be asked for.
     #[test]
     fn rules_have_operations() {
-        // Rules of one root say equalities on the way.
-        for r in rules::named().into_iter().filter(|r| r.roots.len() > 1) {
+        // What is found on the way to one.
+        const ON_THE_WAY: [&str; 1] = ["variance-is-not-negative"];
+        for r in rules::named().into_iter().filter(|r| !ON_THE_WAY.contains(&r.name)) {
             assert!(operation_of(r.name).is_some(), "{}: add its operation to OPERATIONS", r.name);
         }
         for r in rules::normal_form() {
