@@ -3,7 +3,7 @@
 use crate::recognise::engine::region::{At, Source};
 use crate::recognise::probe::band::Band;
 use crate::recognise::report::RegionReport;
-use msc_ir::{Graph, ValueDef, ValueId};
+use msc_ir::{Graph, Op, ValueDef, ValueId};
 use smallvec::SmallVec;
 
 /// A value: the index of its graph in the region, and which.
@@ -48,8 +48,13 @@ impl<'r> Program<'r> {
     /// The values that a value is computed from directly; for a parameter the value of another graph that it is.
     pub fn operands(&self, at: Place) -> SmallVec<[Place; 4]> {
         let graph = self.graph(at.0);
-        if let Some((op, _)) = graph.def(at.1) {
-            return graph.op(op).operands.iter().map(|&v| (at.0, v)).collect();
+        if let Some((op, i)) = graph.def(at.1) {
+            let data = graph.op(op);
+            // A barrier hands each operand on by itself.
+            if matches!(data.op, Op::Barrier(_)) {
+                return data.operands.get(i as usize).map(|&v| (at.0, v)).into_iter().collect();
+            }
+            return data.operands.iter().map(|&v| (at.0, v)).collect();
         }
         let from = match self.source(at) {
             Some(Source::Result { part, index }) => (part, self.graph(part).results().get(index)),

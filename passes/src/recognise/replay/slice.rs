@@ -8,7 +8,7 @@ use msc_ir::factor::resize::resize_graph;
 use msc_ir::ops::binary::BinaryKind;
 use msc_ir::ops::reshape::Reshape;
 use msc_ir::ops::unary::UnaryKind;
-use msc_ir::{Graph, GraphId, LocId, Module, TensorType, ValueId};
+use msc_ir::{Graph, GraphId, LocId, Module, Op, TensorType, ValueId};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Elements of the largest input beyond which rows are left out: the interpreter is slow, and rows are alike.
@@ -184,6 +184,10 @@ impl<'r> Slice<'r> {
                 continue;
             };
             let data = part.op(op);
+            if let (Op::Barrier(_), Some(o)) = (&data.op, operands.first()) {
+                made.insert(next, made[o]);
+                continue;
+            }
             let args: Vec<ValueId> = operands.iter().map(|o| made[o]).collect();
             let types = data.results.iter().map(|&r| part.ty(r).clone()).collect();
             let new = g.add_typed(data.op.clone(), &args, types, data.loc);
