@@ -110,6 +110,7 @@ pub fn markdown(rows: &[Row]) -> String {
             .enumerate()
             .map(|(i, n)| if *n == 0 && i < 5 { String::new() } else { n.to_string() })
             .collect();
+        let family = family.replace('|', "\\|");
         let _ = writeln!(out, "| {family} | {} |", cells.join(" | "));
     }
     out
