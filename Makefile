@@ -1,5 +1,5 @@
 # `make demo` and `make test` do everything on a fresh Debian 12 machine with a Rust toolchain.
-.PHONY: help setup demo test test-all oracle-mutants loss-curves lint doc bench fuzz npuir clean
+.PHONY: help setup demo test test-all oracle-mutants loss-curves near-misses lint doc bench fuzz npuir clean
 
 help:
 	@echo "make demo      compile and train a real step on one and on two ranks, beside the reference's losses"
@@ -7,6 +7,7 @@ help:
 	@echo "make test-all  the tests and the long sweeps"
 	@echo "make oracle-mutants  is the check against a reference able to see a wrong step?"
 	@echo "make loss-curves     fifty steps of every fixture beside the reference's losses"
+	@echo "make near-misses     are operations found that are nearly, but not, there?"
 	@echo "make lint      formatting, clippy, documentation, all without warnings"
 	@echo "make bench     measurements"
 	@echo "make fuzz      fuzz every reader of files for FUZZ_SECONDS (300) each; needs a nightly toolchain"
@@ -35,6 +36,9 @@ oracle-mutants: setup
 
 loss-curves: setup
 	cargo run -q -p msc-tests --bin loss-curves -- --tp2 llama_torchax_tiny $(ORACLE)
+
+near-misses: setup
+	cargo run -q -p msc-tests --bin near-misses -- --markdown docs/explain.md fixtures/stablehlo
 
 lint: setup
 	cargo fmt --all --check

@@ -48,6 +48,11 @@ pub enum Error {
     /// The outputs differ from the reference by more than is allowed.
     #[error("MSC-X0003: the outputs do not agree with the reference\n{0}")]
     Check(String),
+    /// What recognition made of a model does not compute what the model does: a bug in msc.
+    #[error(
+        "MSC-X0005: recognition changed what the model computes\n{0}\n  This is a bug in msc. help: compile with --no-recognise until it is mended, and report the model"
+    )]
+    Verify(String),
     /// A signal asked to stop. The state was saved.
     #[error(
         "MSC-X0004: stopped by a signal after step {step}; the state is in {path}\n  help: go on with --params {path}"
@@ -68,7 +73,7 @@ impl Error {
     pub fn exit_code(&self) -> u8 {
         match self {
             Error::Run(RunError::Carry { .. } | RunError::Input { .. }) => 2,
-            Error::Check(_) | Error::Run(_) => 1,
+            Error::Check(_) | Error::Run(_) | Error::Verify(_) => 1,
             Error::Frontend(e) if e.code().is_internal() => 70,
             Error::Interrupted { signal, .. } => 128 + *signal as u8,
             Error::Program(_) | Error::Pass(msc_passes::PassError::Broken { .. }) => 70,
@@ -82,6 +87,13 @@ impl Error {
 mod tests {
     use super::*;
     use msc_frontends::{Code, FrontendError};
+
+    #[test]
+    fn a_failed_verification_is_a_failed_check() {
+        let e = Error::Verify("  rms_norm at model.mlir:3:1: y differs".into());
+        assert_eq!(e.exit_code(), 1);
+        assert!(e.to_string().starts_with("MSC-X0005: ") && e.to_string().contains("bug in msc"), "{e}");
+    }
 
     #[test]
     fn a_bug_in_the_front_end_is_not_the_users() {

@@ -1,6 +1,9 @@
-//! The library behind the `msc` command: the pipeline from a user's file to a plan, and the running of plans.
+//! The library behind the `msc` command: the pipeline from a user's file to a plan, the running of plans, and what
+//! recognition did: explained and verified.
 
 pub mod error;
+pub mod examine;
+pub mod explain;
 pub mod kernel_check;
 pub mod kernels;
 pub mod options;
@@ -10,5 +13,6 @@ pub mod roles;
 pub mod run;
 pub mod show;
 pub mod stages;
+pub mod verify;
 
 pub use error::{Error, Result};

@@ -1,6 +1,11 @@
 //! The `msc` command.
 
+mod given;
+mod inspect;
+
 use clap::{Args, Parser, Subcommand};
+use given::Given;
+use inspect::{Explain, Verify};
 use msc::kernel_check;
 use msc::options::Options;
 use msc::pipeline::{self, Outcome};
@@ -9,7 +14,7 @@ use msc::stages::Stage;
 use msc::{Error, Result};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
-use std::io::{IsTerminal, Write};
+use std::io::{IsTerminal, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -31,6 +36,10 @@ enum Command {
     Run(Box<Run>),
     /// Compares a step's kernels over all back ends, or shows them.
     Kernels(Kernels),
+    /// Says what was recognised in a step, where and why; or why something was not.
+    Explain(Explain),
+    /// Proves on fresh data that recognition changed nothing.
+    Verify(Box<Verify>),
 }
 
 #[derive(Args)]
@@ -64,39 +73,14 @@ struct Compile {
 struct Run {
     /// The plan.
     plan: PathBuf,
-    /// Any inputs: npz or safetensors, by name or in order. May be given several times.
-    #[arg(long, value_name = "FILE")]
-    inputs: Vec<PathBuf>,
-    /// Parameters and state: npz or safetensors, by name. May be given several times.
-    #[arg(long, value_name = "FILE")]
-    params: Vec<PathBuf>,
-    /// Maps the names in --params files to the plan's: JSON, or lines `from: to`; `*` stands for the same text.
-    #[arg(long, value_name = "FILE")]
-    names: Option<PathBuf>,
-    /// Rounds floats in files to the types of the step.
-    #[arg(long)]
-    convert: bool,
+    #[command(flatten)]
+    given: Given,
     /// Initialises what is not given otherwise.
     #[arg(long, value_name = "SEED")]
     init: Option<u64>,
     /// Shows how each input came by its value.
     #[arg(long)]
     init_report: bool,
-    /// Tokens: npy, npz, Megatron's bin with idx, or a flat bin.
-    #[arg(long, value_name = "FILE")]
-    data: Option<PathBuf>,
-    /// Type of the tokens in a flat bin: u16, u32, i32, i64.
-    #[arg(long, value_name = "TYPE", value_parser = msc::run::inputs::token_dtype)]
-    data_dtype: Option<msc_ir::DType>,
-    /// The input that takes token ids, if the compiler did not find it.
-    #[arg(long, value_name = "INPUT")]
-    ids: Option<String>,
-    /// The input that takes labels, if the compiler did not find it.
-    #[arg(long, value_name = "INPUT")]
-    labels: Option<String>,
-    /// Sets a run-time scalar: NAME=VALUE, or NAME=@FILE with lines `step,value`.
-    #[arg(long, value_name = "NAME=VALUE")]
-    set: Vec<String>,
     /// Carries a result over to an input of the next step: RESULT=INPUT, or a JSON file of pairs.
     #[arg(long, value_name = "RESULT=INPUT")]
     carry: Vec<String>,
@@ -158,6 +142,8 @@ fn main() -> ExitCode {
         Command::Compile(c) => compile(&c),
         Command::Kernels(k) => kernels(&k),
         Command::Run(r) => train(*r),
+        Command::Explain(e) => e.run(),
+        Command::Verify(v) => v.run(),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -171,17 +157,8 @@ fn main() -> ExitCode {
 fn train(r: Run) -> Result<()> {
     let options = RunOptions {
         plan: r.plan,
-        inputs: r.inputs,
-        params: r.params,
-        names: r.names,
-        convert: r.convert,
         init: r.init,
         init_report: r.init_report,
-        data: r.data,
-        data_dtype: r.data_dtype,
-        ids: r.ids,
-        labels: r.labels,
-        set: r.set,
         carry: r.carry,
         out: r.out,
         check: r.check,
@@ -194,6 +171,7 @@ fn train(r: Run) -> Result<()> {
         progress: std::io::stderr().is_terminal(),
         comm_timeout: r.comm_timeout,
         interrupt: interrupt()?,
+        ..r.given.options()
     };
     run(&options, &mut std::io::stdout())
 }
@@ -210,14 +188,9 @@ fn interrupt() -> Result<Arc<AtomicUsize>> {
     Ok(number)
 }
 
-/// Prints. A closed pipe ends the output and nothing else.
+/// Prints.
 fn show(text: &str) -> Result<()> {
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Error::Io { path: "standard output".into(), error })
-        }
-        _ => Ok(()),
-    }
+    msc::show::print(&mut std::io::stdout(), text)
 }
 
 fn compile(c: &Compile) -> Result<()> {

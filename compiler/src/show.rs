@@ -1,8 +1,23 @@
-//! A program as text, for `--emit schedule` and `--emit memory`.
+//! Text for the terminal: a program, for `--emit schedule` and `--emit memory`; and how text gets there.
 
+use crate::error::{Error, Result};
 use msc_ir::program::{Action, BufferId, Placement, Program};
 use msc_ir::{Module, Operation};
 use std::fmt::Write;
+use std::io;
+
+/// Prints. A closed pipe ends the output and nothing else.
+///
+/// # Errors
+/// [`Error::Io`] for anything else.
+pub fn print(out: &mut dyn io::Write, text: &str) -> Result<()> {
+    match out.write_all(text.as_bytes()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Error::Io { path: "standard output".into(), error })
+        }
+        _ => Ok(()),
+    }
+}
 
 /// One line per instruction: position, stream, action, what it reads and writes, where it comes from.
 pub fn program(p: &Program, module: &Module) -> String {

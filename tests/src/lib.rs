@@ -1,8 +1,9 @@
-//! Shared parts of msc's end-to-end tests: fixtures, comparison, mutants.
+//! Shared parts of msc's end-to-end tests: fixtures, comparison, mutants, near misses.
 
 pub mod curves;
 pub mod meta;
 pub mod mutants;
+pub mod near;
 
 use msc_frontends::npz;
 use msc_ir::interp::{Mode, run_ranks};

@@ -3,7 +3,7 @@
 use super::lines::Lines;
 use super::{RunOptions, Signature};
 use crate::error::{Error, Result};
-use msc_ir::{DType, Entry, Tensor};
+use msc_ir::{DType, Entry, Tensor, TensorType};
 use msc_runtime::data::feed::{Feed, FeedSpec};
 use msc_runtime::data::file::TensorFile;
 use msc_runtime::data::names::NameMap;
@@ -21,6 +21,18 @@ enum Origin {
     Set,
     /// Positions, masks, and what `--init` made: how, in words.
     Made(String),
+}
+
+/// What takes inputs.
+pub(super) trait Target {
+    /// Takes the elements of an input, which are of its type.
+    fn load(&mut self, n: usize, ty: &TensorType, elements: &[u8]) -> Result<()>;
+}
+
+impl Target for Session {
+    fn load(&mut self, n: usize, ty: &TensorType, elements: &[u8]) -> Result<()> {
+        Ok(self.load_input(n, ty, elements)?)
+    }
 }
 
 /// The inputs of a run.
@@ -42,29 +54,9 @@ pub(super) struct Inputs {
 impl Inputs {
     /// Gives every input its value, or says which have none.
     pub fn gather(o: &RunOptions, session: &mut Session, s: &Signature) -> Result<Inputs> {
-        let n = s.inputs.len();
-        let mut inputs = Inputs {
-            origins: vec![None; n],
-            feed: None,
-            schedules: Vec::new(),
-            ids: None,
-            start: 0,
-            notes: Vec::new(),
-            kept: Vec::new(),
-            wrapped: false,
-        };
         let step = session.plan().meta.step.clone();
-        let names = o.names.as_deref().map(NameMap::read).transpose()?;
-        for path in &o.inputs {
-            inputs.file(path, None, o.convert, session, s)?;
-        }
-        for path in &o.params {
-            inputs.file(path, names.as_ref(), o.convert, session, s)?;
-        }
-        for text in &o.set {
-            inputs.set(text, session, s)?;
-        }
-        inputs.data(o, &step, s)?;
+        let n = s.inputs.len();
+        let mut inputs = Inputs::of_user(o, session, &step, s)?;
         inputs.tokens(&step, session, s)?;
         if let Some(seed) = o.init {
             inputs.init(seed, &step, session, s)?;
@@ -82,6 +74,42 @@ impl Inputs {
             inputs.notes.insert(0, format!("state after step {}: going on from there", inputs.start));
         }
         Ok(inputs)
+    }
+
+    /// The inputs that the user gives: in files, as data, by `--set`.
+    pub(super) fn of_user(
+        o: &RunOptions,
+        target: &mut impl Target,
+        step: &StepInfo,
+        s: &Signature,
+    ) -> Result<Inputs> {
+        let mut inputs = Inputs {
+            origins: vec![None; s.inputs.len()],
+            feed: None,
+            schedules: Vec::new(),
+            ids: None,
+            start: 0,
+            notes: Vec::new(),
+            kept: Vec::new(),
+            wrapped: false,
+        };
+        let names = o.names.as_deref().map(NameMap::read).transpose()?;
+        for path in &o.inputs {
+            inputs.file(path, None, o.convert, target, s)?;
+        }
+        for path in &o.params {
+            inputs.file(path, names.as_ref(), o.convert, target, s)?;
+        }
+        for text in &o.set {
+            inputs.set(text, target, s)?;
+        }
+        inputs.data(o, step, s)?;
+        Ok(inputs)
+    }
+
+    /// The data of the first step.
+    pub(super) fn first_batch(&self) -> Result<Vec<(usize, Tensor)>> {
+        Ok(self.feed.as_ref().map_or(Ok(Vec::new()), |f| f.batch(self.start))?)
     }
 
     /// The inputs that a saved state holds: all but data and what was set.
@@ -102,7 +130,7 @@ impl Inputs {
         path: &Path,
         names: Option<&NameMap>,
         convert: bool,
-        session: &mut Session,
+        target: &mut impl Target,
         s: &Signature,
     ) -> Result<()> {
         let file = TensorFile::open(path)?;
@@ -115,10 +143,10 @@ impl Inputs {
             self.claim(n, Origin::File(path.to_path_buf()), s)?;
             let (name, want) = &wanted[n];
             match file.view(key)? {
-                Some((ty, bytes)) if ty == *want => session.load_input(n, &ty, bytes)?,
+                Some((ty, bytes)) if ty == *want => target.load(n, &ty, bytes)?,
                 _ => {
                     let t = fit_as(name, file.tensor(key)?, want, convert)?;
-                    session.load_input(n, want, t.data.bytes())?;
+                    target.load(n, want, t.data.bytes())?;
                 }
             }
         }
@@ -126,7 +154,7 @@ impl Inputs {
     }
 
     /// A run-time scalar: `name=value` or `name=@file`.
-    fn set(&mut self, text: &str, session: &mut Session, s: &Signature) -> Result<()> {
+    fn set(&mut self, text: &str, target: &mut impl Target, s: &Signature) -> Result<()> {
         let known = |name: &str| s.inputs.iter().position(|(n, _)| n == name);
         let split = splits(text).find_map(|(a, b)| Some((known(a)?, b)));
         let Some((n, value)) = split else {
@@ -165,7 +193,7 @@ impl Inputs {
             return Err(Error::Usage(format!("--set {text}: `{name}` is {ty}, the value does not fit")));
         }
         self.claim(n, Origin::Set, s)?;
-        session.set_input(n, Tensor::splat(ty, schedule.at(self.start + 1)))?;
+        target.load(n, ty, Tensor::splat(ty, schedule.at(self.start + 1)).data.bytes())?;
         self.schedules.push((n, schedule));
         Ok(())
     }

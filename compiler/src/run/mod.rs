@@ -1,9 +1,10 @@
 //! `msc run`: executes a plan on this machine.
 //!
 //! Inputs come from files ([`inputs`]), from the data, from `--set`, and from `--init` for the rest; steps report
-//! through [`lines`]; [`finish`] saves and judges what they leave.
+//! through [`lines`]; [`held`] takes them where nothing runs yet; [`finish`] saves and judges what they leave.
 
 mod finish;
+pub mod held;
 pub mod inputs;
 mod lines;
 mod reference;

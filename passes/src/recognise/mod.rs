@@ -16,16 +16,20 @@ mod replay;
 mod report;
 pub mod rules;
 mod templates;
+pub mod why;
 
-pub use replay::replay;
+pub use replay::{Compared, Replayer, Rounding, replay};
 pub use report::{Fusions, RegionReport, Report, describe};
-pub use templates::recognise;
+pub use templates::{recognise, recognise_observed};
 
 use crate::error::Result;
 use engine::region::{PartSpec, Region, Source};
 use engine::{Limits, run};
 use msc_ir::{GraphId, Module, OpId};
 use std::collections::BTreeMap;
+
+/// Looks at each e-graph once recognition is done with it.
+pub type Observer<'o> = &'o mut dyn FnMut(&engine::term::Graph, &Region, &engine::Run);
 
 /// Recognises the named operations of one graph; its signature stays. Calls in it are opaque.
 ///
@@ -34,7 +38,7 @@ use std::collections::BTreeMap;
 pub fn recognise_graph(module: &mut Module, graph: GraphId) -> Result<Report> {
     let mut report = Report::default();
     let params = vec![Source::Outside; module.graph(graph).params().len()];
-    graph_region(module, graph, params, 1, &mut report)?;
+    graph_region(module, graph, params, 1, &mut report, &mut |_, _, _| {})?;
     Ok(report)
 }
 
@@ -45,11 +49,12 @@ fn graph_region(
     params: Vec<Source>,
     executed: u64,
     report: &mut Report,
+    observer: Observer<'_>,
 ) -> Result<BTreeMap<OpId, OpId>> {
     let spec = PartSpec { graph, params };
     let (mut egraph, region) = Region::build(std::mem::take(module), &[spec]);
     let keep = vec![vec![true; region.parts[0].graph.results().len()]];
-    let outcome = rewrite(&mut egraph, &region, &keep, true);
+    let outcome = rewrite(&mut egraph, &region, &keep, true, observer);
     *module = std::mem::take(&mut egraph.analysis.module);
     let (run, mut extraction) = outcome?;
     let found = RegionReport::new(&region, &run, executed, &extraction.used);
@@ -69,12 +74,14 @@ fn rewrite(
     region: &Region,
     keep: &extract::Keep,
     keep_params: bool,
+    observer: Observer<'_>,
 ) -> Result<(engine::Run, extract::Extraction)> {
     let (normal, mut named) = (rules::normal_form(), rules::normal_form());
     named.extend(rules::named());
     let mut run = run(egraph, region, &[&normal, &named], Limits::default())?;
     rules::probes(egraph, region, &mut run);
     run.settle(egraph)?;
+    observer(egraph, region, &run);
     let extraction = extract::extract(egraph, region, &run, keep, keep_params)?;
     Ok((run, extraction))
 }

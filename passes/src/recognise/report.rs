@@ -1,6 +1,6 @@
 //! What recognition did, as data.
 
-use super::engine::run::{Reason, Run, StopReason};
+use super::engine::run::{Reason, Refusal, Run, StopReason};
 use super::engine::{At, PartSpec, Region};
 use msc_ir::{Graph, Operation};
 use std::collections::BTreeMap;
@@ -28,6 +28,8 @@ pub struct RegionReport {
     pub applied: BTreeMap<&'static str, usize>,
     /// By rule: why matches were refused.
     pub refused: BTreeMap<&'static str, BTreeMap<String, usize>>,
+    /// The same with places.
+    pub refusals: Vec<Refusal>,
     /// Named ops used, in order of application.
     pub reasons: Vec<Reason>,
     /// Named ops found and not used: another covers the same values, or it would have needed itself.
@@ -70,6 +72,7 @@ impl RegionReport {
             stop: run.stop,
             applied: run.applied.clone(),
             refused: run.refused.clone(),
+            refusals: run.refusals.clone(),
             reasons: pick(true),
             unused: pick(false),
         }

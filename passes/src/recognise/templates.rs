@@ -6,7 +6,7 @@ use super::extract::{Extraction, Keep, Outcome, Param};
 use super::known::{self, Scopes};
 use super::probe::band::Bands;
 use super::report::{RegionReport, Report};
-use super::{graph_region, rewrite};
+use super::{Observer, graph_region, rewrite};
 use crate::error::{PassError, Result};
 use crate::template::{ParamSource, Segment, Template, Templates};
 use msc_ir::{Graph, GraphId, Module, OpId, ValueId};
@@ -18,21 +18,33 @@ use std::collections::BTreeMap;
 /// # Errors
 /// [`PassError::Broken`] on a bug of the engine or a rule.
 pub fn recognise(module: &mut Module, templates: &mut Templates) -> Result<Report> {
+    recognise_observed(module, templates, &mut |_, _, _| {})
+}
+
+/// The same; `observer` is called once for each region of the report, in its order.
+///
+/// # Errors
+/// As [`recognise`].
+pub fn recognise_observed(
+    module: &mut Module,
+    templates: &mut Templates,
+    observer: Observer<'_>,
+) -> Result<Report> {
     let _span = tracing::info_span!("recognise").entered();
     let entry = module.entry()?.graph;
     let mut report = Report::default();
     for at in 0..templates.templates.len() {
-        template(module, entry, templates, at, &mut report)?;
+        template(module, entry, templates, at, &mut report, observer)?;
     }
     let sources: Vec<_> =
         templates.loops.iter().map(|l| known::body(module, &templates.loops, l.body)).collect();
     for (at, params) in sources.into_iter().enumerate() {
         let body = templates.loops[at].body;
-        let moved = graph_region(module, body, params, executed(templates, body), &mut report)?;
+        let moved = graph_region(module, body, params, executed(templates, body), &mut report, observer)?;
         follow(templates, body, &moved)?;
     }
     let outside = vec![Source::Outside; module.graph(entry).params().len()];
-    let moved = graph_region(module, entry, outside, 1, &mut report)?;
+    let moved = graph_region(module, entry, outside, 1, &mut report, observer)?;
     follow_entry(templates, entry, &moved)?;
     Ok(report)
 }
@@ -61,6 +73,7 @@ fn template(
     templates: &mut Templates,
     at: usize,
     report: &mut Report,
+    observer: Observer<'_>,
 ) -> Result<()> {
     let t = &templates.templates[at];
     let graph = module.graph(entry);
@@ -71,7 +84,7 @@ fn template(
     let keep = needed_outside(graph, t);
     let instances = t.instances;
     let (mut egraph, region): (term::Graph, Region) = Region::build(std::mem::take(module), &specs);
-    let outcome = rewrite(&mut egraph, &region, &keep, false);
+    let outcome = rewrite(&mut egraph, &region, &keep, false, observer);
     *module = std::mem::take(&mut egraph.analysis.module);
     let (run, extraction) = outcome?;
     let found = RegionReport::new(&region, &run, instances as u64, &extraction.used);

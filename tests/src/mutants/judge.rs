@@ -70,7 +70,7 @@ fn distance(a: &Tensor, b: &Tensor, before: Option<&Tensor>) -> f64 {
 }
 
 /// The distance of each output of two runs.
-fn distances(s: &Subject, a: &[Tensor], b: &[Tensor]) -> Vec<f64> {
+pub(crate) fn distances(s: &Subject, a: &[Tensor], b: &[Tensor]) -> Vec<f64> {
     let before = |r: usize| s.carried.iter().find(|c| c.0 == r).map(|&(_, p)| &s.inputs[p]);
     (0..b.len())
         .map(|r| {

@@ -81,7 +81,7 @@ impl Found<'_> {
 }
 
 /// A family: reads a graph's facts, adds what it finds.
-type Mutator = fn(&Facts<'_>, &mut Found<'_>);
+pub type Mutator = fn(&Facts<'_>, &mut Found<'_>);
 
 /// All families but the generic one.
 const MUTATORS: &[Mutator] = &[
@@ -99,7 +99,7 @@ const MUTATORS: &[Mutator] = &[
 ];
 
 /// Keeps `n` of `v`, in their order. The generator chooses the same ones everywhere.
-pub(super) fn choose<T>(random: &mut Random, v: &mut Vec<T>, n: usize) {
+pub(crate) fn choose<T>(random: &mut Random, v: &mut Vec<T>, n: usize) {
     while v.len() > n {
         let i = random.below(v.len());
         v.remove(i);
@@ -110,12 +110,25 @@ pub(super) fn choose<T>(random: &mut Random, v: &mut Vec<T>, n: usize) {
 pub fn mutants(s: &Subject, per_family: usize, generic: usize, seed: u64) -> Vec<Mutant> {
     let facts = Facts::all(s);
     let mut random = Random::new(seed);
+    let all = found(&facts, MUTATORS);
+    let mut out = some(all, per_family, &mut random);
+    out.extend(generic::mutants(&facts, generic, &mut random));
+    out
+}
+
+/// All mutants that mutators find.
+pub(crate) fn found(facts: &[Facts<'_>], mutators: &[Mutator]) -> Vec<Mutant> {
     let mut all = Vec::new();
-    for f in &facts {
-        for m in MUTATORS {
+    for f in facts {
+        for m in mutators {
             m(f, &mut Found { facts: f, out: &mut all });
         }
     }
+    all
+}
+
+/// At most `per_family` of each family, families in the order in which they were found.
+pub(crate) fn some(all: Vec<Mutant>, per_family: usize, random: &mut Random) -> Vec<Mutant> {
     let mut families: Vec<&'static str> = Vec::new();
     all.iter().for_each(|m| {
         if !families.contains(&m.family) {
@@ -125,9 +138,8 @@ pub fn mutants(s: &Subject, per_family: usize, generic: usize, seed: u64) -> Vec
     let mut out = Vec::new();
     for family in families {
         let mut of: Vec<Mutant> = all.iter().filter(|m| m.family == family).cloned().collect();
-        choose(&mut random, &mut of, per_family);
+        choose(random, &mut of, per_family);
         out.append(&mut of);
     }
-    out.extend(generic::mutants(&facts, generic, &mut random));
     out
 }

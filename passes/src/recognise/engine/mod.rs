@@ -9,6 +9,7 @@ pub mod build;
 pub mod facts;
 pub mod label;
 pub mod matching;
+pub mod partial;
 pub mod pattern;
 pub mod polynomial;
 pub mod region;

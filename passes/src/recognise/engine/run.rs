@@ -99,6 +99,20 @@ pub struct Reason {
     pub seeds: [u64; 2],
 }
 
+/// A match, or a place that a probe proposed, that did not become a named op or another spelling.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Refusal {
+    /// The rule.
+    pub rule: &'static str,
+    /// Why, in words.
+    pub why: String,
+    /// Where: the first root's value, or the value that the probe started from.
+    pub at: Option<At>,
+}
+
+/// Refusals of one rule whose places are kept.
+const MOST_REFUSALS: usize = 64;
+
 /// What a run did.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Run {
@@ -114,6 +128,8 @@ pub struct Run {
     pub applied: BTreeMap<&'static str, usize>,
     /// By rule: why matches were refused, with counts of the last round.
     pub refused: BTreeMap<&'static str, BTreeMap<String, usize>>,
+    /// The same with places; not more than a few dozen of one rule.
+    pub refusals: Vec<Refusal>,
     /// Reasons of the ops of several results, in order of first application.
     pub reasons: Vec<Reason>,
 }
@@ -131,6 +147,7 @@ pub fn run(graph: &mut Graph, region: &Region, phases: &[&[Rule]], limits: Limit
         stop: StopReason::Saturated,
         applied: BTreeMap::new(),
         refused: BTreeMap::new(),
+        refusals: Vec::new(),
         reasons: Vec::new(),
     };
     'phases: for rules in phases {
@@ -154,6 +171,16 @@ pub fn run(graph: &mut Graph, region: &Region, phases: &[&[Rule]], limits: Limit
 }
 
 impl Run {
+    /// Records why a match or a place was refused.
+    pub fn refuse(&mut self, rule: &'static str, why: impl Into<String>, at: Option<At>) {
+        let refusal = Refusal { rule, why: why.into(), at };
+        *self.refused.entry(rule).or_default().entry(refusal.why.clone()).or_insert(0) += 1;
+        let known = self.refusals.iter().filter(|r| r.rule == rule);
+        if known.clone().count() < MOST_REFUSALS && !known.into_iter().any(|r| *r == refusal) {
+            self.refusals.push(refusal);
+        }
+    }
+
     /// Brings the record up to date with the e-graph.
     ///
     /// # Errors
@@ -177,7 +204,8 @@ impl Run {
 
 /// One round; whether anything changed.
 fn round(graph: &mut Graph, region: &Region, rules: &[Rule], out: &mut Run) -> bool {
-    let program = Reach::new(graph, region).program_classes();
+    let values = region.values_by_class(graph);
+    let program: BTreeSet<Id> = values.keys().copied().collect();
     let matches: Vec<(&Rule, Vec<Match>)> = {
         let mut searcher = Searcher::new(graph, &program);
         rules.iter().map(|r| (r, searcher.search(r))).collect()
@@ -185,7 +213,9 @@ fn round(graph: &mut Graph, region: &Region, rules: &[Rule], out: &mut Run) -> b
     let before = graph.total_size();
     let mut changed = false;
     for (rule, matches) in matches {
-        let mut refused = BTreeMap::new();
+        // What is refused counts for the last round only: facts become known on the way.
+        out.refused.remove(rule.name);
+        out.refusals.retain(|r| r.rule != rule.name);
         for m in matches {
             match apply(graph, region, rule, &m, out) {
                 Ok(true) => {
@@ -193,17 +223,18 @@ fn round(graph: &mut Graph, region: &Region, rules: &[Rule], out: &mut Run) -> b
                     *out.applied.entry(rule.name).or_insert(0) += 1;
                 }
                 Ok(false) => {}
-                Err(why) => *refused.entry(why.to_string()).or_insert(0) += 1,
+                Err(why) => out.refuse(rule.name, why.to_string(), place(rule, &m, &values)),
             }
-        }
-        if refused.is_empty() {
-            out.refused.remove(rule.name);
-        } else {
-            out.refused.insert(rule.name, refused);
         }
     }
     graph.rebuild();
     changed || graph.total_size() != before
+}
+
+/// Where a match is: the first of its roots that is a value of the program.
+pub(crate) fn place(rule: &Rule, m: &Match, values: &BTreeMap<Id, Vec<At>>) -> Option<At> {
+    let mut roots = rule.roots.iter().filter_map(|r| m.class(r.name));
+    roots.find_map(|i| values.get(&i.class)?.first().copied())
 }
 
 /// Whether the facts that a rule needs are known.
@@ -364,7 +395,7 @@ fn summed(
 }
 
 /// Values of the program that hold a class's elements under another shape.
-fn reshaped(graph: &Graph, values: &BTreeMap<Id, Vec<At>>, class: Id) -> Vec<At> {
+pub(super) fn reshaped(graph: &Graph, values: &BTreeMap<Id, Vec<At>>, class: Id) -> Vec<At> {
     let count = |c: Id| graph[c].data.types.first().map(|t| t.elements());
     let layout = |c: Id, of: Id| {
         count(c) == count(of)

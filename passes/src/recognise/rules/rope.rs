@@ -33,22 +33,22 @@ pub fn probe(graph: &mut Graph, region: &Region, run: &mut Run) {
         for place in places.into_iter().flatten() {
             match attempt(&program, &graph.analysis.module, &place) {
                 Ok(found) => {
-                    all.push(found);
+                    all.push((y, found));
                     last = None;
                     break;
                 }
                 Err(why) => last = Some(why),
             }
         }
-        refused.extend(last);
+        refused.extend(last.map(|why| (y, why)));
     }
-    for found in all {
+    for (y, found) in all {
         if let Err(why) = unite(graph, region, &program, &found, None, run) {
-            refused.push(why.to_string());
+            refused.push((y, why.to_string()));
         }
     }
-    for why in refused {
-        *run.refused.entry("rope").or_default().entry(why).or_insert(0) += 1;
+    for (y, why) in refused {
+        run.refuse("rope", why, Some(program.values[y].at));
     }
 }
 

@@ -26,7 +26,7 @@ const MAX_CANDIDATES: usize = 12;
 pub fn probe(graph: &mut Graph, region: &Region, taken: &BTreeSet<At>, run: &mut Run) {
     let program = Program::new(graph, region);
     let mut pairs = Vec::new();
-    let mut refused: BTreeMap<&'static str, Vec<String>> = BTreeMap::new();
+    let mut refused: Vec<(&'static str, Index, String)> = Vec::new();
     for exp in 0..program.values.len() {
         if !program.is_unary(exp, UnaryKind::Exponential) || taken.contains(&program.values[exp].at) {
             continue;
@@ -35,35 +35,33 @@ pub fn probe(graph: &mut Graph, region: &Region, taken: &BTreeSet<At>, run: &mut
         let &[dim] = dims.as_slice() else { continue };
         let module = &graph.analysis.module;
         match forward(&program, module, exp, dim) {
-            Err(why) => refused.entry("softmax").or_default().push(why),
+            Err(why) => refused.push(("softmax", exp, why)),
             Ok(site) => {
                 let gradient = match gradient(&program, module, exp, dim, &site) {
                     Ok(g) => g,
                     Err(why) => {
-                        refused.entry("softmax-grad").or_default().push(why);
+                        refused.push(("softmax-grad", exp, why));
                         None
                     }
                 };
-                pairs.push((site.found, gradient));
+                pairs.push((exp, site.found, gradient));
             }
         }
     }
-    for (found, gradient) in pairs {
+    for (exp, found, gradient) in pairs {
         match unite(graph, region, &program, &found, None, run) {
-            Err(why) => refused.entry("softmax").or_default().push(why.to_string()),
+            Err(why) => refused.push(("softmax", exp, why.to_string())),
             Ok(tuple) => {
                 if let Some(g) = gradient
                     && let Err(why) = unite(graph, region, &program, &g, Some(tuple), run)
                 {
-                    refused.entry("softmax-grad").or_default().push(why.to_string());
+                    refused.push(("softmax-grad", exp, why.to_string()));
                 }
             }
         }
     }
-    for (rule, all) in refused {
-        for why in all {
-            *run.refused.entry(rule).or_default().entry(why).or_insert(0) += 1;
-        }
+    for (rule, exp, why) in refused {
+        run.refuse(rule, why, Some(program.values[exp].at));
     }
 }
 

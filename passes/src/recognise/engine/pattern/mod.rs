@@ -30,6 +30,8 @@
 //! out (see [`super::polynomial`]). One of its variables may be free: it must be a factor of the whole.
 
 mod parse;
+pub mod relax;
+mod show;
 
 use msc_ir::ops::binary::BinaryKind;
 use msc_ir::ops::compare::Direction;

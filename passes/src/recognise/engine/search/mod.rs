@@ -65,9 +65,11 @@ impl<'g> Searcher<'g> {
         for c in classes {
             states.extend(root_at(matcher, graph, first, c, &Match::default()));
         }
-        if others.is_empty() {
-            return states;
-        }
+        if others.is_empty() { states } else { self.extend(rule, states) }
+    }
+
+    /// Matches of the first root, extended by the others.
+    pub(super) fn extend(&mut self, rule: &Rule, states: Vec<Match>) -> Vec<Match> {
         if rule.atoms.is_empty() { self.by_views(rule, states) } else { self.by_atoms(rule, states) }
     }
 

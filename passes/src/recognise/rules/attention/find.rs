@@ -158,8 +158,8 @@ pub struct Place {
     pub clean: BTreeSet<Index>,
 }
 
-/// All places of a program, and why others that look alike are none.
-pub fn places(p: &Program<'_>, module: &Module) -> (Vec<Place>, Vec<String>) {
+/// All places of a program, and why others that look alike, by their exponentials, are none.
+pub fn places(p: &Program<'_>, module: &Module) -> (Vec<Place>, Vec<(Index, String)>) {
     let (mut out, mut refused) = (Vec::new(), Vec::new());
     for exp in 0..p.values.len() {
         if !p.is_unary(exp, UnaryKind::Exponential) || p.values[exp].ty.rank() < 2 {
@@ -169,10 +169,23 @@ pub fn places(p: &Program<'_>, module: &Module) -> (Vec<Place>, Vec<String>) {
         let Some(product) = product(p, exp) else { continue };
         match place(p, module, exp, keys, product) {
             Ok(place) => out.push(place),
-            Err(why) => refused.push(why),
+            Err(why) => refused.push((exp, why)),
         }
     }
     (out, refused)
+}
+
+/// Why an exponential is no place at all, if it is none.
+pub fn unlike(p: &Program<'_>, exp: Index) -> Option<&'static str> {
+    if p.values[exp].ty.rank() < 2 {
+        Some("the exponential has less than two dimensions")
+    } else if summed(p, exp).is_none() {
+        Some("the exponential is not summed over a dimension")
+    } else if product(p, exp).is_none() {
+        Some("the exponential's argument does not come, element by element, from one product of two matrices")
+    } else {
+        None
+    }
 }
 
 /// The dimensions over which an exponential is summed.

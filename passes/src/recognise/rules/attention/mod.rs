@@ -30,36 +30,37 @@ pub fn probe(graph: &mut Graph, region: &Region, run: &mut Run) -> BTreeSet<At> 
     let (places, mut refused) = find::places(&program, module);
     let mut refused_grad = Vec::new();
     for place in &places {
+        let at = program.values[place.exp].at;
         match forward::forward(&program, module, place) {
-            Err(why) => refused.push(why),
+            Err(why) => refused.push((place.exp, why)),
             Ok(site) => {
-                taken.insert(program.values[place.exp].at);
+                taken.insert(at);
                 let gradient = match backward::backward(&program, module, place, &site) {
                     Ok(found) => found,
                     Err(why) => {
-                        refused_grad.push(why);
+                        refused_grad.push((place.exp, why));
                         None
                     }
                 };
-                pairs.push((site.found, gradient));
+                pairs.push((place.exp, site.found, gradient));
             }
         }
     }
-    for (found, gradient) in pairs {
+    for (exp, found, gradient) in pairs {
         match unite(graph, region, &program, &found, None, run) {
-            Err(why) => refused.push(why.to_string()),
+            Err(why) => refused.push((exp, why.to_string())),
             Ok(tuple) => {
                 if let Some(g) = gradient
                     && let Err(why) = unite(graph, region, &program, &g, Some(tuple), run)
                 {
-                    refused_grad.push(why.to_string());
+                    refused_grad.push((exp, why.to_string()));
                 }
             }
         }
     }
     for (rule, all) in [(FORWARD, refused), (BACKWARD, refused_grad)] {
-        for why in all {
-            *run.refused.entry(rule).or_default().entry(why).or_insert(0) += 1;
+        for (exp, why) in all {
+            run.refuse(rule, why, Some(program.values[exp].at));
         }
     }
     taken

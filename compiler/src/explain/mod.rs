@@ -1,0 +1,87 @@
+//! `msc explain`: what was recognised in a step and why ([`sites`]), or why something was not ([`why`]). In the words of
+//! the person who wrote the step: parameters by their names, values by file and line ([`names`]).
+
+mod names;
+pub mod sites;
+pub mod why;
+
+use crate::error::{Error, Result};
+use crate::examine::examine;
+use msc_passes::recognise::why::{Near, OPERATIONS, near};
+use serde::Serialize;
+use sites::Site;
+use std::fmt::Write as _;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// What to explain.
+#[derive(Clone, Debug, Default)]
+pub struct ExplainOptions {
+    /// The model.
+    pub model: PathBuf,
+    /// Only operations of this kind.
+    pub pattern: Option<String>,
+    /// Only operations that mention this.
+    pub op: Option<String>,
+    /// The kind of operation of which to say why it was not found.
+    pub why_not: Option<String>,
+    /// Where the same goes as JSON.
+    pub json: Option<PathBuf>,
+}
+
+/// The operation of a name, which may be spelled with `-`.
+fn operation(name: &str) -> Result<&'static str> {
+    let plain = name.replace('-', "_");
+    let known = OPERATIONS.iter().find(|o| **o == plain).copied();
+    known.ok_or_else(|| {
+        Error::Usage(format!("there is no operation `{name}`: known are {}", OPERATIONS.join(", ")))
+    })
+}
+
+/// Explains; the text goes to `out`.
+///
+/// # Errors
+/// Bad models, and names of operations that there are not.
+pub fn explain(o: &ExplainOptions, out: &mut dyn Write) -> Result<()> {
+    let pattern = o.pattern.as_deref().map(operation).transpose()?;
+    if let Some(name) = &o.why_not {
+        let asked = operation(name)?;
+        let mut all: Vec<Near> = Vec::new();
+        let e = examine(&o.model, &mut |graph, region, run| all.push(near(asked, graph, region, run)))?;
+        let mut answer = why::answer(&e, asked, &all);
+        if let Some(text) = &o.op {
+            answer.near.retain(|n| n.location.contains(text.as_str()) || n.why.contains(text.as_str()));
+        }
+        json(o.json.as_deref(), &answer)?;
+        return crate::show::print(out, &answer.text());
+    }
+    let e = examine(&o.model, &mut |_, _, _| {})?;
+    let mut sites = sites::all(&e);
+    sites.retain(|s| pattern.is_none_or(|p| s.operation == p));
+    if let Some(text) = &o.op {
+        sites.retain(|s| s.mentions(text));
+    }
+    json(o.json.as_deref(), &sites)?;
+    crate::show::print(out, &text(&sites))
+}
+
+fn json(path: Option<&Path>, what: &impl Serialize) -> Result<()> {
+    let Some(path) = path else { return Ok(()) };
+    let text = serde_json::to_string_pretty(what).unwrap_or_default();
+    std::fs::write(path, text + "\n").map_err(|error| Error::Io { path: path.to_path_buf(), error })
+}
+
+fn text(sites: &[Site]) -> String {
+    let mut out = String::new();
+    for s in sites {
+        out.push_str(&s.text());
+        out.push('\n');
+    }
+    let executed: u64 = sites.iter().map(|s| s.executed).sum();
+    let _ = match sites.len() {
+        0 => writeln!(out, "no named operation; --why-not KIND says what comes near one"),
+        1 => writeln!(out, "1 site, executed {executed} times a step"),
+        n => writeln!(out, "{n} sites, executed {executed} times a step"),
+    };
+    out
+}

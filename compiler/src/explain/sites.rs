@@ -1,0 +1,148 @@
+//! The named operations that were found, one record a site.
+
+use super::names::{Named, Names};
+use crate::examine::Examined;
+use msc_ir::Operation;
+use msc_ir::attr::AttrValue;
+use msc_passes::recognise::engine::Tag;
+use msc_passes::recognise::engine::run::{CutValue, Reason};
+use msc_passes::recognise::{RegionReport, rules};
+use serde::Serialize;
+use std::fmt::Write;
+
+/// An input or output.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Cut {
+    /// Its name in the operation.
+    pub name: String,
+    /// Its type.
+    pub ty: String,
+    /// The user's value: a parameter's name, or file and line.
+    pub value: String,
+}
+
+/// A site.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Site {
+    /// The operation.
+    pub operation: String,
+    /// Its attributes.
+    pub attributes: String,
+    /// File and line of its main output.
+    pub location: String,
+    /// The graph that it is in.
+    pub graph: String,
+    /// Which layers it stands for.
+    pub executions: String,
+    /// How many times a step executes it.
+    pub executed: u64,
+    /// The rule or probe that found it.
+    pub rule: String,
+    /// Whether a probe proposed it, and numbers decided.
+    pub probe: bool,
+    /// Whether it has the same bits, or is equal but for rounding.
+    pub exact: bool,
+    /// Inputs, in operand order.
+    pub inputs: Vec<Cut>,
+    /// Outputs that the program has.
+    pub outputs: Vec<Cut>,
+    #[serde(skip)]
+    mentions: Vec<String>,
+}
+
+/// All sites, by operation and place.
+pub fn all(e: &Examined) -> Vec<Site> {
+    let named: Vec<&str> = rules::named().iter().map(|r| r.name).collect();
+    let of_region = |region| {
+        let names = Names::new(e, region);
+        let reasons = region.reasons.iter();
+        reasons.map(|r| site(e, region, &names, r, !named.contains(&r.rule))).collect::<Vec<_>>()
+    };
+    let mut out: Vec<Site> = e.report.regions.iter().flat_map(of_region).collect();
+    out.sort_by(|a, b| a.operation.cmp(&b.operation));
+    out
+}
+
+fn site(e: &Examined, region: &RegionReport, names: &Names<'_>, r: &Reason, probe: bool) -> Site {
+    let mut mentions = Vec::new();
+    let mut cut = |v: &CutValue| {
+        let name = |v: &msc_passes::recognise::engine::At| names.value((v.part, v.value));
+        let value = match (v.values.first(), v.given_by) {
+            (Some(at), _) => name(at),
+            (None, Some(_)) => Named { text: "a result of the forward operation".into(), all: Vec::new() },
+            (None, None) => {
+                let terms: Vec<Named> =
+                    v.sum_of.iter().filter_map(|(_, values)| values.first()).map(name).collect();
+                let text = terms.iter().map(|t| t.text.as_str()).collect::<Vec<_>>().join(" + ");
+                Named { text, all: terms.into_iter().flat_map(|t| t.all).collect() }
+            }
+        };
+        mentions.extend(value.all);
+        Cut { name: v.name.to_string(), ty: v.ty.to_string(), value: value.text }
+    };
+    let inputs = r.inputs.iter().map(&mut cut).collect();
+    // A result that the program has in several layouts is told once.
+    let mut outputs: Vec<Cut> = Vec::new();
+    for o in &r.outputs {
+        if !outputs.iter().any(|c| c.name == o.name) {
+            outputs.push(cut(o));
+        }
+    }
+    let at = r.outputs.iter().find_map(|o| o.values.first()).copied();
+    let part = at.map_or(0, |at| at.part);
+    Site {
+        operation: r.fused.name().to_string(),
+        attributes: attributes(e, r),
+        location: at.map_or_else(|| "unknown location".into(), |at| names.location(at)),
+        graph: region.graphs.get(part).cloned().unwrap_or_default(),
+        executions: names.executions(part),
+        executed: region.executed,
+        rule: r.rule.to_string(),
+        probe,
+        exact: r.tag == Tag::Exact,
+        inputs,
+        outputs,
+        mentions,
+    }
+}
+
+fn attributes(e: &Examined, r: &Reason) -> String {
+    let value = |v: &AttrValue| match v {
+        AttrValue::Bool(b) => b.to_string(),
+        AttrValue::Int(i) => i.to_string(),
+        // Exporters round decimals to f32; the decimal is shown again.
+        AttrValue::Float(b) => format!("{}", f64::from_bits(*b) as f32),
+        AttrValue::Text(t) | AttrValue::Word(t) => t.clone(),
+        other => format!("{other:?}"),
+    };
+    let all = r.fused.attrs(&e.recognised);
+    let shown = all.iter().filter(|(name, _)| **name != "definition");
+    shown.map(|(name, v)| format!("{name} = {}", value(v))).collect::<Vec<_>>().join(", ")
+}
+
+impl Site {
+    /// Whether a text occurs in a name, a location or a value of the site.
+    pub fn mentions(&self, text: &str) -> bool {
+        let cuts = self.inputs.iter().chain(&self.outputs).map(|c| &c.value);
+        cuts.chain(&self.mentions).chain([&self.location, &self.graph]).any(|s| s.contains(text))
+    }
+
+    /// A paragraph.
+    pub fn text(&self) -> String {
+        let mut out = format!("{} at {}\n", self.operation, self.location);
+        let _ = writeln!(out, "  @{}: {}", self.graph, self.executions);
+        if !self.attributes.is_empty() {
+            let _ = writeln!(out, "  with {}", self.attributes);
+        }
+        let how = if self.probe { "found by its shape and tried on numbers: probe" } else { "rule" };
+        let tag = if self.exact { "the same bits" } else { "equal but for the rounding of sums" };
+        let _ = writeln!(out, "  {how} {}; {tag}", self.rule);
+        let cuts = || self.inputs.iter().map(|c| ("  ", c)).chain(self.outputs.iter().map(|c| ("->", c)));
+        let width = |f: fn(&Cut) -> usize| cuts().map(|(_, c)| f(c)).max().unwrap_or(0);
+        let (n, t) = (width(|c| c.name.chars().count()), width(|c| c.ty.len()));
+        for (arrow, c) in cuts() {
+            let _ = writeln!(out, "  {arrow} {:n$}  {:t$}  {}", c.name, c.ty, c.value);
+        }
+        out
+    }
+}

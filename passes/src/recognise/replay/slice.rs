@@ -1,0 +1,267 @@
+//! The slice of a reason: its program and its named op as graphs with the same parameters and results.
+
+use super::program::{Place, Program, place};
+use crate::error::{PassError, Result};
+use crate::recognise::engine::run::{CutValue, Reason};
+use crate::recognise::report::RegionReport;
+use msc_ir::factor::resize::resize_graph;
+use msc_ir::ops::binary::BinaryKind;
+use msc_ir::ops::reshape::Reshape;
+use msc_ir::ops::unary::UnaryKind;
+use msc_ir::{Graph, GraphId, LocId, Module, Op, TensorType, ValueId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Elements of the largest input beyond which rows are left out: the interpreter is slow, and rows are alike.
+const LARGE: usize = 1 << 14;
+
+/// Rows kept of a dimension that is cut.
+const FEW: usize = 2;
+
+/// The part of the program that a reason is about.
+pub(super) struct Slice<'r> {
+    program: &'r Program<'r>,
+    report: &'r RegionReport,
+    reason: &'r Reason,
+    /// The values that inputs are, and those that a sum that the rule made has as terms.
+    leaves: Vec<Vec<Place>>,
+    /// Leaves that get random values: they depend on something other than the other leaves.
+    free: Vec<usize>,
+    /// For each value of a free leaf, which.
+    cut: BTreeMap<Place, usize>,
+}
+
+impl<'r> Slice<'r> {
+    /// The slice of a reason.
+    ///
+    /// # Errors
+    /// If an input is no value of the program.
+    pub fn new(program: &'r Program<'r>, report: &'r RegionReport, reason: &'r Reason) -> Result<Slice<'r>> {
+        let unknown = |v: &&CutValue| v.values.is_empty() && v.given_by.is_none() && v.sum_of.is_empty();
+        if let Some(v) = reason.inputs.iter().find(unknown) {
+            return Err(broken(format!("{} of {} is no value of the program", v.name, reason.rule)));
+        }
+        let leaves = leaves(report, reason);
+        let free: Vec<usize> = (0..leaves.len()).filter(|&i| !closed(program, &leaves, i)).collect();
+        let mut cut = BTreeMap::new();
+        for &i in &free {
+            cut.extend(leaves[i].iter().map(|&at| (at, i)));
+        }
+        Ok(Slice { program, report, reason, leaves, free, cut })
+    }
+
+    /// The program's slice and the named op, as graphs with the same parameters and results.
+    ///
+    /// # Errors
+    /// If the slice is not closed.
+    pub fn graphs(&self, module: &mut Module) -> Result<(GraphId, GraphId)> {
+        let mut program = Graph::new("slice");
+        let mut made = self.params(&mut program);
+        let outputs: Vec<Place> =
+            self.reason.outputs.iter().filter_map(|o| o.values.first()).map(place).collect();
+        let results: Vec<ValueId> = outputs
+            .iter()
+            .map(|&at| self.copy(module, &mut program, &mut made, at))
+            .collect::<Result<_>>()?;
+        program.set_results(results);
+        let mut named = Graph::new("named");
+        let mut made = self.params(&mut named);
+        let given = self.apply(module, &mut named, &mut made, self.reason)?;
+        let mut results = Vec::new();
+        for (o, &at) in self.reason.outputs.iter().filter(|o| !o.values.is_empty()).zip(&outputs) {
+            let want = self.program.graph(at.0).ty(at.1).clone();
+            let mut v = *given.get(o.result as usize).ok_or_else(|| broken("no such result"))?;
+            for op in &o.layout {
+                v = named.add1(module, op.clone(), &[v], LocId::UNKNOWN)?;
+            }
+            if *named.ty(v) != want {
+                v = named.add1(module, Reshape { shape: want.shape }, &[v], LocId::UNKNOWN)?;
+            }
+            results.push(v);
+        }
+        named.set_results(results);
+        let (program, named) = (small(program, module)?, small(named, module)?);
+        Ok((module.add_graph(program), module.add_graph(named)))
+    }
+
+    /// The named op of a reason, on inputs that are values of the program or results of other named ops.
+    fn apply(
+        &self,
+        module: &mut Module,
+        g: &mut Graph,
+        made: &mut BTreeMap<Place, ValueId>,
+        reason: &Reason,
+    ) -> Result<Vec<ValueId>> {
+        let mut operands = Vec::new();
+        for input in &reason.inputs {
+            let mut v = match (input.values.first(), input.given_by) {
+                (Some(at), _) => self.copy(module, g, made, place(at))?,
+                (None, Some((op, index))) => {
+                    let other = given(self.report, reason, op);
+                    let other = other.ok_or_else(|| broken("an input is given by an unknown op"))?;
+                    let given = self.apply(module, g, made, other)?;
+                    *given.get(index as usize).ok_or_else(|| broken("no such result"))?
+                }
+                (None, None) => self.sum(module, g, made, input)?,
+            };
+            for op in &input.layout {
+                v = g.add1(module, op.clone(), &[v], LocId::UNKNOWN)?;
+            }
+            if *g.ty(v) != input.ty {
+                v = g.add1(module, Reshape { shape: input.ty.shape.clone() }, &[v], LocId::UNKNOWN)?;
+            }
+            operands.push(v);
+        }
+        Ok(g.add(module, reason.fused.clone(), &operands, LocId::UNKNOWN)?.to_vec())
+    }
+
+    /// An input that is a sum of values.
+    fn sum(
+        &self,
+        module: &mut Module,
+        g: &mut Graph,
+        made: &mut BTreeMap<Place, ValueId>,
+        input: &CutValue,
+    ) -> Result<ValueId> {
+        let mut sum = None;
+        for (negative, values) in &input.sum_of {
+            let Some(at) = values.first() else { continue };
+            let mut v = self.copy(module, g, made, place(at))?;
+            if g.ty(v).shape != input.ty.shape {
+                v = g.add1(module, Reshape { shape: input.ty.shape.clone() }, &[v], LocId::UNKNOWN)?;
+            }
+            sum = Some(match (sum, *negative) {
+                (None, false) => v,
+                (None, true) => g.add1(module, UnaryKind::Negate, &[v], LocId::UNKNOWN)?,
+                (Some(s), false) => g.add1(module, BinaryKind::Add, &[s, v], LocId::UNKNOWN)?,
+                (Some(s), true) => g.add1(module, BinaryKind::Subtract, &[s, v], LocId::UNKNOWN)?,
+            });
+        }
+        sum.ok_or_else(|| broken(format!("{} is no value of the program", input.name)))
+    }
+
+    fn params(&self, g: &mut Graph) -> BTreeMap<Place, ValueId> {
+        let mut params = BTreeMap::new();
+        for &i in &self.free {
+            if let Some(&(part, v)) = self.leaves[i].first() {
+                params.insert(i, g.add_param(self.program.graph(part).ty(v).clone()));
+            }
+        }
+        self.cut.iter().filter_map(|(&at, i)| Some((at, *params.get(i)?))).collect()
+    }
+
+    /// Copies the ops that a value is computed by, down to the cut.
+    fn copy(
+        &self,
+        module: &mut Module,
+        g: &mut Graph,
+        made: &mut BTreeMap<Place, ValueId>,
+        at: Place,
+    ) -> Result<ValueId> {
+        let mut todo = vec![at];
+        while let Some(&next) = todo.last() {
+            if made.contains_key(&next) {
+                todo.pop();
+                continue;
+            }
+            let operands = self.program.operands(next);
+            let missing: Vec<Place> = operands.iter().copied().filter(|o| !made.contains_key(o)).collect();
+            if !missing.is_empty() {
+                todo.extend(missing);
+                continue;
+            }
+            todo.pop();
+            let part = self.program.graph(next.0);
+            let Some((op, _)) = part.def(next.1) else {
+                // A parameter: of its source, a mask, or a leaf that is no input.
+                let v = match (self.program.known(next), operands.first()) {
+                    (Some(band), _) => band.build(module, g, part.ty(next.1))?,
+                    (None, Some(o)) => made[o],
+                    (None, None) => {
+                        return Err(broken(format!("{} depends on more than its inputs", self.reason.rule)));
+                    }
+                };
+                made.insert(next, v);
+                continue;
+            };
+            let data = part.op(op);
+            if let (Op::Barrier(_), Some(o)) = (&data.op, operands.first()) {
+                made.insert(next, made[o]);
+                continue;
+            }
+            let args: Vec<ValueId> = operands.iter().map(|o| made[o]).collect();
+            let types = data.results.iter().map(|&r| part.ty(r).clone()).collect();
+            let new = g.add_typed(data.op.clone(), &args, types, data.loc);
+            for (&r, v) in data.results.iter().zip(new) {
+                // A value of the cut stays what the cut says.
+                made.entry((next.0, r)).or_insert(v);
+            }
+        }
+        Ok(made[&at])
+    }
+}
+
+/// The values that inputs are: the op's, and those of ops that give it inputs.
+fn leaves(report: &RegionReport, reason: &Reason) -> Vec<Vec<Place>> {
+    let mut leaves: Vec<Vec<Place>> = Vec::new();
+    let mut todo = vec![reason];
+    while let Some(r) = todo.pop() {
+        for v in &r.inputs {
+            if let (Some((op, _)), true) = (v.given_by, v.values.is_empty()) {
+                todo.extend(given(report, r, op));
+                continue;
+            }
+            let sums = v.sum_of.iter().map(|(_, v)| v);
+            for all in std::iter::once(&v.values).chain(sums).filter(|v| !v.is_empty()) {
+                let leaf: Vec<Place> = all.iter().map(place).collect();
+                if !leaves.contains(&leaf) {
+                    leaves.push(leaf);
+                }
+            }
+        }
+    }
+    leaves
+}
+
+/// Whether a leaf is computed from the other leaves alone.
+fn closed(program: &Program<'_>, leaves: &[Vec<Place>], i: usize) -> bool {
+    let others = leaves.iter().enumerate().filter(|(k, _)| *k != i);
+    let cut: BTreeSet<Place> = others.flat_map(|(_, v)| v.iter().copied()).collect();
+    let mut todo: Vec<Place> = leaves[i].first().copied().into_iter().collect();
+    let mut seen = BTreeSet::new();
+    while let Some(at) = todo.pop() {
+        if cut.contains(&at) || !seen.insert(at) {
+            continue;
+        }
+        let operands = program.operands(at);
+        let leaf = operands.is_empty() && program.graph(at.0).def(at.1).is_none();
+        if leaf && program.known(at).is_none() {
+            return false;
+        }
+        todo.extend(operands);
+    }
+    true
+}
+
+/// The graph with few rows, if it is large.
+fn small(g: Graph, module: &mut Module) -> Result<Graph> {
+    let types = g.param_types();
+    if types.iter().all(|t| t.elements() <= LARGE) {
+        return Ok(g);
+    }
+    let few = |t: &TensorType| {
+        let last = t.rank().saturating_sub(1);
+        t.with_shape(t.shape.iter().enumerate().map(|(d, &n)| if d < last { n.min(FEW) } else { n }))
+    };
+    let few: Vec<TensorType> = types.iter().map(few).collect();
+    Ok(resize_graph(module, &g, &few)?)
+}
+
+/// The reason of the op that gives an input.
+fn given<'r>(report: &'r RegionReport, of: &Reason, op: egg::Id) -> Option<&'r Reason> {
+    let mut all = report.reasons.iter().chain(&report.unused);
+    all.find(|r| r.op == op && r.fused != of.fused)
+}
+
+fn broken(message: impl Into<String>) -> PassError {
+    PassError::Broken { pass: "recognise", message: message.into() }
+}

@@ -1,0 +1,114 @@
+//! Why an operation was not found: what people ask after recognition. [`near`] is called by an observer of
+//! [`super::recognise_observed`], when there is a question.
+
+use super::engine::partial::{Partial, partial};
+use super::engine::region::{At, Region};
+use super::engine::rule::Rule;
+use super::engine::run::Run;
+use super::engine::term::Graph;
+use super::probe::program::Program;
+use super::rules;
+use msc_ir::ops::unary::UnaryKind;
+use std::collections::BTreeSet;
+
+/// The named operations that recognition looks for.
+pub const OPERATIONS: &[&str] = &[
+    "adamw",
+    "attention",
+    "attention_grad",
+    "geglu",
+    "geglu_grad",
+    "gelu",
+    "gelu_grad",
+    "layer_norm",
+    "layer_norm_grad",
+    "rms_norm",
+    "rms_norm_grad",
+    "rope",
+    "rope_grad",
+    "silu",
+    "silu_grad",
+    "softmax",
+    "softmax_grad",
+    "swiglu",
+    "swiglu_grad",
+];
+
+/// The operation that a rule or probe introduces; `None` for rules of spelling. A rotation and its gradient are one
+/// probe's.
+pub fn operation_of(rule: &str) -> Option<&'static str> {
+    let rule = if rule.starts_with("adam") { "adamw" } else { rule };
+    let gradient = rule.contains("-grad");
+    let fits = |op: &&&str| {
+        let base = op.strip_suffix("_grad");
+        let name = base.unwrap_or(op).replace('_', "-");
+        let rest = rule.strip_prefix(name.as_str());
+        base.is_some() == gradient && rest.is_some_and(|r| r.is_empty() || r.starts_with('-'))
+    };
+    OPERATIONS.iter().filter(fits).max_by_key(|op| op.len()).copied()
+}
+
+/// Whether refusals of a rule concern an operation.
+pub fn concerns(rule: &str, operation: &str) -> bool {
+    operation_of(rule) == Some(operation) || rule == "rope" && operation == "rope_grad"
+}
+
+/// What comes near an operation in one e-graph.
+#[derive(Clone, Debug, Default)]
+pub struct Near {
+    /// Places where part of a rule matches.
+    pub partial: Vec<Partial>,
+    /// Places that a probe does not even try, with the reason.
+    pub unlike: Vec<(At, &'static str)>,
+}
+
+/// What comes near an operation in an e-graph on which recognition has run.
+pub fn near(operation: &str, graph: &Graph, region: &Region, run: &Run) -> Near {
+    let rules: Vec<Rule> =
+        rules::named().into_iter().filter(|r| operation_of(r.name) == Some(operation)).collect();
+    let partial = if rules.is_empty() { Vec::new() } else { partial(graph, region, &rules) };
+    let mut unlike = Vec::new();
+    if operation == "attention" {
+        let program = Program::new(graph, region);
+        // Softmaxes that are something else's are no near misses.
+        let taken: BTreeSet<At> = run.refusals.iter().filter_map(|r| r.at).collect();
+        for exp in 0..program.values.len() {
+            let at = program.values[exp].at;
+            if program.is_unary(exp, UnaryKind::Exponential)
+                && !taken.contains(&at)
+                && let Some(why) = rules::attention::find::unlike(&program, exp)
+            {
+                unlike.push((at, why));
+            }
+        }
+    }
+    Near { partial, unlike }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every rule that introduces an operation belongs to one that can be asked for.
+    #[test]
+    fn rules_have_operations() {
+        // What is found on the way to one.
+        const ON_THE_WAY: [&str; 1] = ["variance-is-not-negative"];
+        for r in rules::named().into_iter().filter(|r| !ON_THE_WAY.contains(&r.name)) {
+            assert!(operation_of(r.name).is_some(), "{}: add its operation to OPERATIONS", r.name);
+        }
+        for r in rules::normal_form() {
+            assert_eq!(operation_of(r.name), None, "{}", r.name);
+        }
+        for (rule, operation) in [
+            ("rms-norm-grad-narrow-split", "rms_norm_grad"),
+            ("gelu-erf", "gelu"),
+            ("geglu-tanh-grad", "geglu_grad"),
+            ("adam-folded", "adamw"),
+            ("attention-grad", "attention_grad"),
+            ("rope", "rope"),
+        ] {
+            assert_eq!(operation_of(rule), Some(operation));
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! What `msc explain` says of real steps, and of one in which a norm is nearly one.
+
+use msc::explain::{ExplainOptions, explain};
+use msc_tests::fixture;
+use std::path::PathBuf;
+
+fn told(o: ExplainOptions) -> String {
+    let mut out = Vec::new();
+    explain(&o, &mut out).expect("explains");
+    String::from_utf8(out).expect("text")
+}
+
+fn model(name: &str) -> PathBuf {
+    fixture(name).join("model.mlir")
+}
+
+/// A fixture with one edit of its text.
+fn edited(name: &str, from: &str, to: &str) -> PathBuf {
+    let text = std::fs::read_to_string(model(name)).expect("a fixture");
+    assert!(text.contains(from), "{name} has no {from}");
+    let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("explain-{name}-{}", to.len()));
+    std::fs::create_dir_all(&dir).expect("a folder");
+    let path = dir.join("edited.mlir");
+    std::fs::write(&path, text.replacen(from, to, 1)).expect("written");
+    path
+}
+
+#[test]
+fn norms_of_layers_have_the_users_names() {
+    let pattern = Some("rms_norm".to_string());
+    let o = ExplainOptions { model: model("llama_torchax_tiny"), pattern, ..ExplainOptions::default() };
+    insta::assert_snapshot!("explain_rms_norm", told(o));
+}
+
+#[test]
+fn the_missing_part_of_a_norm_is_named() {
+    let model = edited(
+        "llama_torchax_tiny",
+        "%332 = stablehlo.power %330, %331 : tensor<2x16x64xf32>",
+        "%332 = stablehlo.abs %330 : tensor<2x16x64xf32>",
+    );
+    let o = ExplainOptions { model, why_not: Some("rms_norm".into()), ..ExplainOptions::default() };
+    insta::assert_snapshot!("why_not_rms_norm", told(o));
+}
+
+#[test]
+fn a_probe_says_what_it_refused() {
+    let model = edited(
+        "llama_torchax_tiny",
+        "%138 = stablehlo.divide %134, %137",
+        "%138 = stablehlo.multiply %134, %137",
+    );
+    let o = ExplainOptions { model, why_not: Some("attention".into()), ..ExplainOptions::default() };
+    insta::assert_snapshot!("why_not_attention", told(o));
+}
