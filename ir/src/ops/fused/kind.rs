@@ -1,6 +1,6 @@
 //! What a fused op is: the named operations, with their operands and results.
 
-use super::{Activation, AdamW, Scalar};
+use super::{Activation, AdamW, Clip, Scalar};
 use crate::ops::attention::AttentionForm;
 
 /// What a fused op is.
@@ -100,6 +100,11 @@ pub enum FusedKind {
     /// One parameter's step of AdamW (Loshchilov & Hutter, "Decoupled Weight Decay Regularization"), of any shape:
     /// `p, g, m, v, c, d (, s) → p', m', v'` with scalars `c`, `d`, `s`; see [`AdamW`].
     AdamW(AdamW),
+    /// What clipping by the global norm makes of the sum of squares of all gradients (Pascanu et al., "On the
+    /// difficulty of training recurrent neural networks"): `s[] → n[], t[]` with the norm `n = √s`, and `t` by its form:
+    /// `n < max`, or the factor `min(1, max/(n + eps))`. The sum's terms and the scaling of each gradient stay ops of
+    /// the graphs that hold the gradients.
+    Clip(Clip),
     /// A generated group of elementwise ops and reductions of rows; the definition says all.
     RowGroup,
 }
@@ -127,6 +132,7 @@ impl FusedKind {
             FusedKind::Softmax => "softmax",
             FusedKind::SoftmaxGrad => "softmax_grad",
             FusedKind::AdamW(_) => "adamw",
+            FusedKind::Clip(_) => "clip",
             FusedKind::RowGroup => "row_group",
         }
     }

@@ -5,11 +5,13 @@
 //! kind only says which kernel family and which library op may stand for it.
 
 mod activation;
+mod clip;
 mod kind;
 mod optimizer;
 mod text;
 
 pub use activation::Activation;
+pub use clip::{Clip, ClipForm};
 pub use kind::FusedKind;
 pub use optimizer::AdamW;
 

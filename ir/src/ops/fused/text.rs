@@ -1,6 +1,6 @@
 //! The attributes of named operations in the text form.
 
-use super::{Activation, AdamW, FusedKind, Scalar};
+use super::{Activation, AdamW, Clip, FusedKind, Scalar};
 use crate::attr::{AttrMap, AttrReader, AttrValue};
 use crate::error::{IrError, Result};
 use crate::ops::attention::AttentionForm;
@@ -37,6 +37,7 @@ impl FusedKind {
             "softmax_grad" => FusedKind::SoftmaxGrad,
             "row_group" => FusedKind::RowGroup,
             "adamw" => FusedKind::AdamW(AdamW::read(a)?),
+            "clip" => FusedKind::Clip(Clip::read(a)?),
             name => match Activation::kind(name, a)? {
                 Some(kind) => kind,
                 None => return Ok(None),
@@ -82,6 +83,7 @@ impl FusedKind {
                 m.insert("rotated", AttrValue::Int(*rotated as i64));
             }
             FusedKind::AdamW(adamw) => adamw.attrs(m),
+            FusedKind::Clip(clip) => clip.attrs(m),
             FusedKind::Softmax | FusedKind::SoftmaxGrad | FusedKind::RowGroup => {}
         }
     }

@@ -5,6 +5,7 @@
 
 pub mod activation;
 pub mod attention;
+pub mod clip;
 pub mod layer_norm;
 pub mod optimizer;
 pub mod rms_norm;

@@ -2,6 +2,7 @@
 
 pub mod activation;
 pub mod attention;
+pub mod clip;
 pub mod layer_norm;
 pub mod layout;
 mod norm;
@@ -38,6 +39,7 @@ pub(crate) fn probes(graph: &mut Graph, region: &Region, run: &mut Run) {
     let taken = attention::probe(graph, region, run);
     softmax::probe(graph, region, &taken, run);
     rope::probe(graph, region, run);
+    clip::probe(graph, region, run);
 }
 
 /// The root is `new`.
