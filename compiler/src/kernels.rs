@@ -39,7 +39,7 @@ pub fn select(module: &Module, device: &DeviceSpec) -> Result<Selection> {
         for (_, data) in module.graph(graph).ops() {
             let Op::Fused(Fused { kind, definition }) = &data.op else { continue };
             // An update writes over the state that it reads, which so far only interpreted instructions may.
-            if s.specs.contains_key(definition) || matches!(kind, FusedKind::AdamW(_)) {
+            if s.specs.contains_key(definition) || kind.is_update() {
                 continue;
             }
             let built = row_group(module, module.graph(*definition), "group")

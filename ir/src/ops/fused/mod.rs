@@ -8,12 +8,14 @@ mod activation;
 mod clip;
 mod kind;
 mod optimizer;
+mod route;
 mod text;
 
 pub use activation::Activation;
 pub use clip::{Clip, ClipForm};
 pub use kind::FusedKind;
-pub use optimizer::AdamW;
+pub use optimizer::{AdamW, Lion, Sgd};
+pub use route::Route;
 
 use super::call::signature;
 use crate::attr::{AttrMap, AttrReader, AttrValue};

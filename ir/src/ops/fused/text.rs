@@ -1,6 +1,6 @@
 //! The attributes of named operations in the text form.
 
-use super::{Activation, AdamW, Clip, FusedKind, Scalar};
+use super::{Activation, AdamW, Clip, FusedKind, Lion, Route, Scalar, Sgd};
 use crate::attr::{AttrMap, AttrReader, AttrValue};
 use crate::error::{IrError, Result};
 use crate::ops::attention::AttentionForm;
@@ -37,6 +37,10 @@ impl FusedKind {
             "softmax_grad" => FusedKind::SoftmaxGrad,
             "row_group" => FusedKind::RowGroup,
             "adamw" => FusedKind::AdamW(AdamW::read(a)?),
+            "sgd" => FusedKind::Sgd(Sgd::read(a)?),
+            "lion" => FusedKind::Lion(Lion::read(a)?),
+            "moe_route" => FusedKind::MoeRoute(Route::read(a)?),
+            "moe_route_grad" => FusedKind::MoeRouteGrad(Route::read(a)?),
             "clip" => FusedKind::Clip(Clip::read(a)?),
             name => match Activation::kind(name, a)? {
                 Some(kind) => kind,
@@ -83,6 +87,9 @@ impl FusedKind {
                 m.insert("rotated", AttrValue::Int(*rotated as i64));
             }
             FusedKind::AdamW(adamw) => adamw.attrs(m),
+            FusedKind::Sgd(sgd) => sgd.attrs(m),
+            FusedKind::Lion(lion) => lion.attrs(m),
+            FusedKind::MoeRoute(route) | FusedKind::MoeRouteGrad(route) => route.attrs(m),
             FusedKind::Clip(clip) => clip.attrs(m),
             FusedKind::Softmax | FusedKind::SoftmaxGrad | FusedKind::RowGroup => {}
         }

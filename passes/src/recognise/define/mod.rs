@@ -10,6 +10,7 @@ pub mod layer_norm;
 pub mod optimizer;
 pub mod rms_norm;
 pub mod rope;
+pub mod route;
 pub mod softmax;
 
 use msc_ir::ops::broadcast::BroadcastInDim;
@@ -32,6 +33,10 @@ pub fn build(module: &mut Module, kind: &FusedKind, types: &[TensorType]) -> Res
         }
         FusedKind::Softmax => softmax::forward(module, types),
         FusedKind::SoftmaxGrad => softmax::backward(module, types),
+        FusedKind::MoeRoute(op) => route::forward(module, types, op),
+        FusedKind::MoeRouteGrad(op) => route::backward(module, types, op),
+        FusedKind::Sgd(op) => optimizer::sgd(module, types, op),
+        FusedKind::Lion(op) => optimizer::lion(module, types, op),
         kind => Err(IrError::unsupported(kind.name(), "no probe defines it")),
     }
 }

@@ -7,6 +7,7 @@
 
 pub mod band;
 pub mod found;
+pub mod known;
 pub mod layout;
 pub mod program;
 pub mod trial;

@@ -92,7 +92,10 @@ impl Trial<'_> {
 
     /// Refuses slices in which something depends on indices beyond the sizes that are tried: it would not be seen.
     fn expect_visible(&self) -> Result<(), String> {
-        if self.slice.indexed {
+        let cut = |&(v, d): &(msc_ir::ValueId, usize)| {
+            self.atoms.dim(v, d).iter().any(|&a| !self.atoms.is_whole(a))
+        };
+        if self.slice.indexed.iter().any(cut) {
             return Err(
                 "it depends on indices otherwise than by masks, which smaller sizes do not show".into()
             );

@@ -10,7 +10,9 @@ pub mod normal_form;
 pub mod optimizer;
 pub mod rms_norm;
 pub mod rope;
+pub mod route;
 pub mod softmax;
+pub mod update;
 
 use super::engine::region::Region;
 use super::engine::run::Run;
@@ -39,7 +41,9 @@ pub(crate) fn probes(graph: &mut Graph, region: &Region, run: &mut Run) {
     let taken = attention::probe(graph, region, run);
     softmax::probe(graph, region, &taken, run);
     rope::probe(graph, region, run);
+    route::probe(graph, region, run);
     clip::probe(graph, region, run);
+    update::probe(graph, region, run);
 }
 
 /// The root is `new`.

@@ -92,7 +92,10 @@ impl<'m> Flow<'m> {
                     Op::Call(c) => {
                         let mut path = at.path.clone();
                         path.push(u.op);
-                        todo.push(Place { path, value: self.module.graph(c.graph).params()[u.index as usize] });
+                        todo.push(Place {
+                            path,
+                            value: self.module.graph(c.graph).params()[u.index as usize],
+                        });
                     }
                     Op::Barrier(_) => {
                         todo.push(Place { path: at.path.clone(), value: data.results[u.index as usize] });

@@ -100,6 +100,9 @@ fn attempt(flow: &Flow<'_>, sum: ValueId) -> Result<Option<Site>, String> {
             _ => Err("the norm of several tensors scales none of them".into()),
         };
     }
+    if by_source.keys().any(|from| flow.ty(from).rank() == 0) {
+        return Err("the norm meets a scalar that is not known".into());
+    }
     let covered: BTreeSet<Place> = by_source.keys().flat_map(|from| squares::pieces(flow, from)).collect();
     if !covered.is_subset(&gradients) {
         return Err("the norm scales a tensor that it is not the norm of".into());
@@ -212,5 +215,11 @@ fn unite(graph: &mut Graph, region: &Region, site: &Site, run: &mut Run) -> Resu
         let name = if result == 0 { "norm" } else { "factor" };
         outputs.push((name, result, class(graph, v)?));
     }
-    introduce(graph, region, ("clip", Tag::Real), MultiOutput { tuple, inputs: vec![("sum", sum)], outputs }, run)
+    introduce(
+        graph,
+        region,
+        ("clip", Tag::Real),
+        MultiOutput { tuple, inputs: vec![("sum", sum)], outputs },
+        run,
+    )
 }
