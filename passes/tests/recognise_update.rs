@@ -5,7 +5,7 @@ mod recognised;
 use msc_ir::interp::Mode;
 use msc_ir::text;
 use msc_passes::recognise::Report;
-use recognised::{Bounds, sites};
+use recognised::{Bounds, numbered, sites};
 
 /// Terms are added in another order than the program has.
 const BOUNDS: Bounds = Bounds { modes: &[(Mode::Spec, 1e-6), (Mode::Wide, 1e-6)], replay: 1e-6 };
@@ -31,7 +31,7 @@ fn step(lines: &str) -> String {
 }
 
 fn found(lines: &str, name: &str) -> (usize, Report, String) {
-    let (after, report) = recognised::recognised(&step(lines), BOUNDS);
+    let (after, report) = recognised::recognised(&numbered(&step(lines)), BOUNDS);
     (sites(&report, name), report, text::print(&after))
 }
 
@@ -41,15 +41,15 @@ const SAME: &str = "%9 = abs %2";
 #[test]
 fn descent() {
     for (lines, attributes) in [
-        (format!("%10 = multiply %5, %1; %8 = add %0, %10; {SAME}"), "rate = -0.1"),
+        (format!("%10 = multiply %5, %1; %8 = add %0, %10; {SAME}"), "rate = -0.1000000"),
         // A learning rate of the program, subtracted.
         (
             format!("%10 = broadcast_in_dim %3 {{dims = [], shape = [4, 6]}}; %11 = multiply %10, %1; %8 = subtract %0, %11; {SAME}"),
             "scheduled = true",
         ),
-        (format!("%10 = multiply %6, %0; %11 = add %1, %10; %12 = multiply %5, %11; %8 = add %0, %12; {SAME}"), "decay = 0.01"),
+        (format!("%10 = multiply %6, %0; %11 = add %1, %10; %12 = multiply %5, %11; %8 = add %0, %12; {SAME}"), "decay = 0.00999999977648258"),
         // optax's trace.
-        ("%10 = multiply %4, %2; %9 = add %1, %10; %11 = multiply %5, %9; %8 = add %0, %11".into(), "keep = 0.9"),
+        ("%10 = multiply %4, %2; %9 = add %1, %10; %11 = multiply %5, %9; %8 = add %0, %11".into(), "keep = 0.8999999"),
         (
             "%10 = multiply %4, %2; %9 = add %1, %10; %11 = multiply %4, %9; %12 = add %1, %11; %13 = multiply %5, %12; \
              %8 = add %0, %13"
@@ -61,7 +61,7 @@ fn descent() {
             "%10 = multiply %6, %0; %11 = add %1, %10; %12 = multiply %2, %4; %13 = multiply %11, %7; %9 = add %12, %13; \
              %14 = multiply %9, %5; %8 = add %0, %14"
                 .into(),
-            "damp = 0.1",
+            "damp = 0.1000000",
         ),
         // Decay beside the momentum.
         (
@@ -102,6 +102,6 @@ fn near_misses() {
     }
     // The same sum of what is no state.
     let step = step(&format!("%10 = multiply %5, %1; %8 = add %0, %10; {SAME}")).replace(" alias 0", "");
-    let (_, report) = recognised::recognised(&step, BOUNDS);
+    let (_, report) = recognised::recognised(&numbered(&step), BOUNDS);
     assert_eq!(sites(&report, "sgd"), 0);
 }

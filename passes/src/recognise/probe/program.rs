@@ -8,6 +8,7 @@ use super::known::Known;
 use crate::recognise::engine::region::{At, Region, Source};
 use crate::recognise::engine::term::Graph;
 use msc_ir::constant::ConstData;
+use msc_ir::factor::solve::AtomId;
 use msc_ir::ops::constant::ConstantOp;
 use msc_ir::ops::unary::UnaryKind;
 use msc_ir::{ConstId, GraphId, LocId, Module, Op, Operation, TensorType, ValueDef, ValueId};
@@ -301,6 +302,8 @@ pub struct Slice {
     pub bands: Vec<Band>,
     /// Other values that are indices, with the dimension along which.
     pub indexed: Vec<(ValueId, usize)>,
+    /// Atoms that keep their sizes in trials: indices reach into them.
+    pub kept: Vec<AtomId>,
 }
 
 impl Slice {

@@ -123,7 +123,7 @@ impl Trial<'_> {
         let mut out = BTreeMap::new();
         for a in self.atoms.all() {
             let n = self.atoms.size(a);
-            if !self.atoms.is_whole(a) && n > 1 {
+            if !self.atoms.is_whole(a) && n > 1 && !self.slice.kept.contains(&a) {
                 let m = sizes[out.len() % sizes.len()].max(floor);
                 out.insert(a, n.min(m));
             }

@@ -142,6 +142,11 @@ fn rows_of(solved: &Solved, like: &[AtomList], i: Index) -> Option<Vec<AtomList>
     fits(&out, &own).then_some(out)
 }
 
+/// Lets the last of these dimensions keep their sizes.
+fn keep<'d>(solved: &mut Solved, dims: impl Iterator<Item = &'d Vec<AtomList>>) {
+    solved.slice.kept.extend(dims.filter_map(|d| d.last()).flatten().copied());
+}
+
 /// What a trial needs: the slice with the dimensions of scores and of choices.
 fn solved(
     p: &Program<'_>,
@@ -180,14 +185,15 @@ fn forward(p: &Program<'_>, module: &Module, place: &Place) -> Result<(Found, Ro
         let kind = FusedKind::MoeRoute(route);
         let mut tried = candidates.clone();
         tried.push(place.kept);
-        let (solved, scores, chosen) = solved(p, module, &mut scratch, (place, &[place.x]), &candidates)?;
-        let bound = Bound { name: "x", param: place.x, aliases: vec![place.x], dims: scores };
-        let trial = Trial { slice: &solved.slice, atoms: &solved.atoms, edges: &[], seed: 0x726f_7574 };
+        let (mut solved, scores, chosen) = solved(p, module, &mut scratch, (place, &[place.x]), &candidates)?;
         let froms: Vec<Vec<AtomList>> = tried
             .iter()
             .map(|&i| rows_of(&solved, &chosen, i))
             .collect::<Option<_>>()
             .ok_or("a result has other dimensions")?;
+        keep(&mut solved, froms.iter());
+        let bound = Bound { name: "x", param: place.x, aliases: vec![place.x], dims: scores };
+        let trial = Trial { slice: &solved.slice, atoms: &solved.atoms, edges: &[], seed: 0x726f_7574 };
         let result = |i: Index| usize::from(!p.values[i].ty.dtype.is_float());
         let holds = trial.run(&mut scratch, &mut |scratch, size, types| {
             let mut g = msc_ir::Graph::new("named");
@@ -274,9 +280,10 @@ fn gradient(
     (dw, dx): (Index, Index),
 ) -> Result<Option<Found>, String> {
     let mut scratch = Module::new("trial");
-    let (solved, scores, chosen) = solved(p, module, &mut scratch, (place, &[place.x, dw]), &[dx])?;
+    let (mut solved, scores, chosen) = solved(p, module, &mut scratch, (place, &[place.x, dw]), &[dx])?;
     let weights = rows_of(&solved, &chosen, dw).ok_or("the weights' gradient has other dimensions")?;
     let grads = rows_of(&solved, &scores, dx).ok_or("the scores' gradient has other dimensions")?;
+    keep(&mut solved, [&weights, &grads].into_iter());
     let bounds = [
         Bound { name: "x", param: place.x, aliases: vec![place.x], dims: scores },
         Bound { name: "dw", param: dw, aliases: vec![dw], dims: weights },

@@ -173,7 +173,7 @@ impl Steps<'_, '_> {
             && m != old
             && traced.keys().eq(mixed.keys())
             && [m, g].iter().all(|&i| self.p.values[i].ty == ty);
-        let number = |c: &Coefficient| c.scalar.is_none().then(|| Scalar::new(c.number));
+        let number = |c: &Coefficient| c.scalar.is_none().then(|| Scalar::new(literal(c.number)));
         let rate = *form.get(&sign)?;
         let decay = decay(*form.get(&old)?, rate)?;
         let (factor, scheduled) = rate_of(rate)?;
@@ -222,22 +222,31 @@ impl Steps<'_, '_> {
     }
 }
 
-/// The decay that a weight's own share and the rate say.
+/// A number that was computed from literals, as the literal that it is.
+fn literal(x: f64) -> f64 {
+    let near = f64::from(x as f32);
+    if (x - near).abs() <= 1e-9 * x.abs() { near } else { x }
+}
+
+/// The decay that a weight's own share and the rate say. A weight that grows by it is an average of gradients.
 fn decay(p: Coefficient, rate: Coefficient) -> Option<f64> {
     let rest = Coefficient { number: p.number - 1.0, scalar: p.scalar };
     if rest.number.abs() < 1e-12 && rest.scalar.is_none_or(|s| s.1 == 0.0) {
         return Some(0.0);
     }
     let x = ratio(rest, rate)?;
+    if x < 0.0 {
+        return None;
+    }
     let again = times(rate, x);
-    same(p, Coefficient { number: 1.0 + again.number, scalar: again.scalar }).then_some(x)
+    same(p, Coefficient { number: 1.0 + again.number, scalar: again.scalar }).then_some(literal(x))
 }
 
 /// A rate as a number, or a number times a scalar.
 fn rate_of(rate: Coefficient) -> Option<(Scalar, bool)> {
     match rate.scalar {
-        None => Some((Scalar::new(rate.number), false)),
-        Some((_, f)) if rate.number == 0.0 => Some((Scalar::new(f), true)),
+        None => Some((Scalar::new(literal(rate.number)), false)),
+        Some((_, f)) if rate.number == 0.0 => Some((Scalar::new(literal(f)), true)),
         Some(_) => None,
     }
 }
@@ -277,10 +286,13 @@ fn momentum(form: &Roles, trace: &Roles) -> Option<(Sgd, Coefficient)> {
         }
         let Some((rate, scheduled)) = rate_of(per) else { continue };
         let Some(all) = decay(form.p, per) else { continue };
-        let momentum = Some((Scalar::new(keep), Scalar::new(damp)));
+        let momentum = Some((Scalar::new(literal(keep)), Scalar::new(literal(damp))));
         let rest = all - p;
+        if coupled < 0.0 || rest < -NEAR * all {
+            continue;
+        }
         if rest.abs() <= NEAR * all.abs().max(p.abs()) {
-            let decay = Scalar::new(coupled);
+            let decay = Scalar::new(literal(coupled));
             return Some((Sgd { momentum, nesterov, decay, decoupled: false, rate, scheduled }, per));
         }
         if decayed == 0.0 {
