@@ -7,7 +7,7 @@ use crate::error::Result;
 use msc_codegen::definition::row_group;
 use msc_codegen::tile::build::{RowKernels, build_rows};
 use msc_codegen::tile::{self, DeviceSpec};
-use msc_ir::ops::fused::{Fused, FusedKind};
+use msc_ir::ops::fused::Fused;
 use msc_ir::program::KernelId;
 use msc_ir::{DType, GraphId, Module, Op, TensorType};
 use msc_passes::schedule::{Argument, KernelCall, KernelSpec, Kernels};
