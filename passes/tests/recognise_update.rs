@@ -4,7 +4,7 @@ mod recognised;
 
 use msc_ir::interp::Mode;
 use msc_ir::text;
-use msc_passes::recognise::Report;
+use msc_passes::recognise::{Report, recognise_graph};
 use recognised::{Bounds, numbered, sites};
 
 /// Terms are added in another order than the program has.
@@ -104,4 +104,38 @@ fn near_misses() {
     let step = step(&format!("%10 = multiply %5, %1; %8 = add %0, %10; {SAME}")).replace(" alias 0", "");
     let (_, report) = recognised::recognised(&numbered(&step), BOUNDS);
     assert_eq!(sites(&report, "sgd"), 0);
+}
+
+/// Layers' weights are stepped in a graph that the entry calls, if every call gives back what it took.
+#[test]
+fn called_for_every_layer() {
+    let source = r#"module @update
+
+graph @layer(%0: f32[4], %1: f32[4]) {
+  %2 = constant {value = splat f32[4] -0.5} : f32[4]
+  %3 = multiply %2, %1 : f32[4]
+  %4 = add %0, %3 : f32[4]
+  return %4
+}
+
+graph @main(%0: f32[4], %1: f32[4], %2: f32[4]) {
+  %3 = call %0, %2 {graph = @layer} : f32[4]
+  %4 = call %1, %2 {graph = @layer} : f32[4]
+  return %3, %4
+}
+
+entry "train" @main {
+  param "a" alias 0
+  param "b" alias 1
+  param "g"
+  result "a"
+  result "b"
+}
+"#;
+    for (text, want) in [(source.to_string(), 1), (source.replace("alias 1", ""), 0)] {
+        let mut module = text::parse(&text.replace("\"b\" \n", "\"b\"\n")).expect("parses");
+        let layer = module.graph_by_name("layer").expect("the layer");
+        let report = recognise_graph(&mut module, layer).expect("recognises");
+        assert_eq!(sites(&report, "sgd"), want, "{text}");
+    }
 }

@@ -107,6 +107,14 @@ pub enum FusedKind {
     /// One parameter's step of Lion (Chen et al., "Symbolic Discovery of Optimization Algorithms"), of any shape:
     /// `p, g, m (, s) → p', m'` with a scalar `s`; see [`Lion`].
     Lion(Lion),
+    /// Dropout with a mask of random bits, of any shape (Srivastava et al., "Dropout"): `x, mask → y` with `y = x·scale`,
+    /// or `x/scale` where `divides`, where the i1 mask is true, and 0 elsewhere. Its gradient is the same of `dy`.
+    Dropout {
+        /// What is kept is multiplied or divided by this.
+        scale: Scalar,
+        /// Whether it is divided.
+        divides: bool,
+    },
     /// The choice of `k` of `E` experts for each token (Shazeer et al., "Outrageously Large Neural Networks"):
     /// `x[…,E] → w[…,k], i[…,k]`, `i` the places of the largest scores in descending order, as i32, and `w` those scores
     /// or their shares of their sum; see [`Route`].
@@ -153,6 +161,7 @@ impl FusedKind {
             FusedKind::AdamW(_) => "adamw",
             FusedKind::Sgd(_) => "sgd",
             FusedKind::Lion(_) => "lion",
+            FusedKind::Dropout { .. } => "dropout",
             FusedKind::MoeRoute(_) => "moe_route",
             FusedKind::MoeRouteGrad(_) => "moe_route_grad",
             FusedKind::Clip(_) => "clip",

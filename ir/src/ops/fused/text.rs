@@ -39,6 +39,9 @@ impl FusedKind {
             "adamw" => FusedKind::AdamW(AdamW::read(a)?),
             "sgd" => FusedKind::Sgd(Sgd::read(a)?),
             "lion" => FusedKind::Lion(Lion::read(a)?),
+            "dropout" => {
+                FusedKind::Dropout { scale: Scalar::new(a.float("scale")?), divides: a.bool("divides")? }
+            }
             "moe_route" => FusedKind::MoeRoute(Route::read(a)?),
             "moe_route_grad" => FusedKind::MoeRouteGrad(Route::read(a)?),
             "clip" => FusedKind::Clip(Clip::read(a)?),
@@ -89,6 +92,10 @@ impl FusedKind {
             FusedKind::AdamW(adamw) => adamw.attrs(m),
             FusedKind::Sgd(sgd) => sgd.attrs(m),
             FusedKind::Lion(lion) => lion.attrs(m),
+            FusedKind::Dropout { scale, divides } => {
+                m.insert("scale", AttrValue::Float(scale.get().to_bits()));
+                m.insert("divides", AttrValue::Bool(*divides));
+            }
             FusedKind::MoeRoute(route) | FusedKind::MoeRouteGrad(route) => route.attrs(m),
             FusedKind::Clip(clip) => clip.attrs(m),
             FusedKind::Softmax | FusedKind::SoftmaxGrad | FusedKind::RowGroup => {}

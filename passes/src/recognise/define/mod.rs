@@ -6,6 +6,7 @@
 pub mod activation;
 pub mod attention;
 pub mod clip;
+pub mod dropout;
 pub mod layer_norm;
 pub mod optimizer;
 pub mod rms_norm;
@@ -33,6 +34,7 @@ pub fn build(module: &mut Module, kind: &FusedKind, types: &[TensorType]) -> Res
         }
         FusedKind::Softmax => softmax::forward(module, types),
         FusedKind::SoftmaxGrad => softmax::backward(module, types),
+        &FusedKind::Dropout { scale, divides } => dropout::dropout(module, types, scale, divides),
         FusedKind::MoeRoute(op) => route::forward(module, types, op),
         FusedKind::MoeRouteGrad(op) => route::backward(module, types, op),
         FusedKind::Sgd(op) => optimizer::sgd(module, types, op),

@@ -3,6 +3,7 @@
 pub mod activation;
 pub mod attention;
 pub mod clip;
+pub mod dropout;
 pub mod layer_norm;
 pub mod layout;
 mod norm;
@@ -43,6 +44,7 @@ pub(crate) fn probes(graph: &mut Graph, region: &Region, run: &mut Run) {
     rope::probe(graph, region, run);
     route::probe(graph, region, run);
     clip::probe(graph, region, run);
+    dropout::probe(graph, region, run);
     update::probe(graph, region, run);
 }
 
