@@ -84,7 +84,7 @@ const STEPS: &[Step] = &[
     Step { fixture: "llama_fp16_scaled", adamw: (12, 21), clip: (1, 1), route: (0, 0) },
     Step { fixture: "llama_l4_b8_clipoff_flax_tiny", adamw: (12, 39), clip: (1, 1), route: (0, 0) },
     Step { fixture: "llama_l4_b8_flax_tiny", adamw: (12, 39), clip: (1, 1), route: (0, 0) },
-    Step { fixture: "llama_lora", adamw: (4, 8), clip: (1, 1), route: (0, 0) },
+    Step { fixture: "llama_lora", adamw: (8, 8), clip: (1, 1), route: (0, 0) },
     Step { fixture: "llama_maxtext_fsdp2_tp2_tiny", adamw: (12, 12), clip: (1, 1), route: (0, 0) },
     Step { fixture: "llama_torchax_remat_tiny", adamw: (12, 21), clip: (1, 1), route: (0, 0) },
     Step { fixture: "llama_torchax_tiny", adamw: (12, 21), clip: (1, 1), route: (0, 0) },
