@@ -95,9 +95,9 @@ fn is_uniform(p: &Program<'_>, number: Index) -> bool {
 fn is_fraction(p: &Program<'_>, bits: Index) -> bool {
     let v = &p.values[bits];
     let Some(Op::Binary(b)) = p.op(bits) else { return false };
-    let (from, one) = match v.operands.as_slice() {
-        &[x, y] if p.splat(y).is_some() => (x, y),
-        &[x, y] if p.splat(x).is_some() => (y, x),
+    let (from, one) = match *v.operands.as_slice() {
+        [x, y] if p.splat(y).is_some() => (x, y),
+        [x, y] if p.splat(x).is_some() => (y, x),
         _ => return false,
     };
     let one = p.splat(one).unwrap_or(0.0);

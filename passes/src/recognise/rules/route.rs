@@ -71,8 +71,8 @@ struct Place {
     local: Vec<Index>,
 }
 
-/// Whether a value needs none of the index vectors that are put together of all rows' indices: such a slice has no smaller
-/// sizes.
+/// Whether a value needs none of the index vectors that are put together of all rows' indices: such a slice has no
+/// smaller sizes.
 fn is_by_row(p: &Program<'_>, params: &[Index], value: Index) -> bool {
     let mut seen = BTreeSet::from([value]);
     let mut todo = vec![value];

@@ -24,7 +24,7 @@ enum Term {
     /// A number of the program, by its bits.
     Number(DType, u64),
     /// An elementwise op.
-    Op(Op, SmallVec<[TermId; 3]>, DType),
+    Op(Box<Op>, SmallVec<[TermId; 3]>, DType),
 }
 
 /// Expressions, each kept once.
@@ -147,7 +147,7 @@ impl Scaled {
         let term = if layout {
             args[0]
         } else {
-            let term = self.terms.add(Term::Op(op.clone(), args, flow.ty(at).dtype));
+            let term = self.terms.add(Term::Op(Box::new(op.clone()), args, flow.ty(at).dtype));
             if self.terms.within(term).len() > MAX_TERMS {
                 return false;
             }

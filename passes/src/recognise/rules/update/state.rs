@@ -65,9 +65,9 @@ pub fn taken(graph: &Graph, state: &State) -> ValueId {
     if let ValueDef::Result(op, _) = graph.value(state.new).def {
         let data = graph.op(op);
         if matches!(data.op, Op::Select(msc_ir::ops::select::Select::Select)) {
-            match data.operands.as_slice() {
-                &[_, new, old] if old == state.old => return new,
-                &[_, old, new] if old == state.old => return new,
+            match *data.operands.as_slice() {
+                [_, new, old] if old == state.old => return new,
+                [_, old, new] if old == state.old => return new,
                 _ => {}
             }
         }
