@@ -32,7 +32,7 @@ pub fn probe(graph: &mut Graph, region: &Region, run: &mut Run) {
     let program = Program::new(graph, region);
     let mut pairs = Vec::new();
     let mut refused: Vec<(&'static str, String)> = Vec::new();
-    for place in places(&program) {
+    for place in places(&program, region) {
         let module = &graph.analysis.module;
         match forward(&program, module, &place) {
             Err(why) => refused.push(("moe-route", why)),
@@ -69,6 +69,8 @@ struct Place {
     chosen: usize,
     /// What is computed from the scores alone, sorted or chosen.
     local: Vec<Index>,
+    /// Values that the region gives.
+    results: BTreeSet<Index>,
 }
 
 /// Whether a value needs none of the index vectors that are put together of all rows' indices: such a slice has no
@@ -88,6 +90,27 @@ fn is_by_row(p: &Program<'_>, params: &[Index], value: Index) -> bool {
     true
 }
 
+impl Place {
+    /// Whether numbers made of a value leave what is computed from the scores alone: a list of the best whose places
+    /// alone are used weighs nothing.
+    fn weighs(&self, p: &Program<'_>, value: Index) -> bool {
+        let mut seen = BTreeSet::from([value]);
+        let mut todo = vec![value];
+        while let Some(i) = todo.pop() {
+            for &u in &p.values[i].users {
+                let float = p.values[u].ty.dtype.is_float();
+                if float && (self.local.binary_search(&u).is_err() || self.results.contains(&u)) {
+                    return true;
+                }
+                if float && seen.insert(u) {
+                    todo.push(u);
+                }
+            }
+        }
+        false
+    }
+}
+
 fn is_index(p: &Program<'_>, i: Index, dim: usize) -> bool {
     match (p.op(i), p.values[i].known) {
         (Some(Op::Iota(x)), _) => x.dim == dim,
@@ -96,7 +119,11 @@ fn is_index(p: &Program<'_>, i: Index, dim: usize) -> bool {
     }
 }
 
-fn places(p: &Program<'_>) -> Vec<Place> {
+fn places(p: &Program<'_>, region: &Region) -> Vec<Place> {
+    let given = |i: &Index| {
+        let at = p.values[*i].at;
+        region.parts[at.part].graph.results().contains(&at.value)
+    };
     let mut out: Vec<Place> = Vec::new();
     for i in 0..p.values.len() {
         let v = &p.values[i];
@@ -127,7 +154,8 @@ fn places(p: &Program<'_>) -> Vec<Place> {
                 todo.extend(&p.values[i].users);
             }
         }
-        out.push(Place { x, kept, chosen, local: local.into_iter().collect() });
+        let results = local.iter().copied().filter(given).collect();
+        out.push(Place { x, kept, chosen, local: local.into_iter().collect(), results });
     }
     out
 }
@@ -215,7 +243,8 @@ fn forward(p: &Program<'_>, module: &Module, place: &Place) -> Result<(Found, Ro
         let used = |want: u32| {
             outputs.iter().filter(|o| o.result == want).any(|o| !p.values[o.value].users.is_empty())
         };
-        if used(0) && used(1) {
+        let weighs = outputs.iter().any(|o| o.result == 0 && place.weighs(p, o.value));
+        if used(0) && used(1) && weighs {
             let operands = vec![operand(p, &solved, &bound)?];
             best = Some((Found { rule: "moe-route", kind, operands, given: Vec::new(), outputs }, route));
             break;
