@@ -7,7 +7,7 @@ use crate::error::Result;
 use msc_codegen::definition::row_group;
 use msc_codegen::tile::build::{RowKernels, build_rows};
 use msc_codegen::tile::{self, DeviceSpec};
-use msc_ir::ops::fused::{Fused, FusedKind};
+use msc_ir::ops::fused::Fused;
 use msc_ir::program::KernelId;
 use msc_ir::{DType, GraphId, Module, Op, TensorType};
 use msc_passes::schedule::{Argument, KernelCall, KernelSpec, Kernels};
@@ -39,7 +39,7 @@ pub fn select(module: &Module, device: &DeviceSpec) -> Result<Selection> {
         for (_, data) in module.graph(graph).ops() {
             let Op::Fused(Fused { kind, definition }) = &data.op else { continue };
             // An update writes over the state that it reads, which so far only interpreted instructions may.
-            if s.specs.contains_key(definition) || matches!(kind, FusedKind::AdamW(_)) {
+            if s.specs.contains_key(definition) || kind.is_update() {
                 continue;
             }
             let built = row_group(module, module.graph(*definition), "group")

@@ -148,7 +148,10 @@ fn every_fixture_keeps_every_bit() {
         let t = check(&folder, &module);
         seen += 1;
         println!("{}: {} templates", folder.display(), t.templates.len());
-        assert!(!t.templates.is_empty() || !t.loops.is_empty(), "{}: {:?}", folder.display(), t.notes);
+        // Of two layers with one that needs no gradient below it, only the forward repeats.
+        let partial = t.notes.iter().any(|n| n.starts_with("part of the layers is no template"));
+        let found = !t.templates.is_empty() || !t.loops.is_empty() || partial;
+        assert!(found, "{}: {:?}", folder.display(), t.notes);
     }
     assert!(seen > 0);
 }

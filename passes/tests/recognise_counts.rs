@@ -100,6 +100,44 @@ const LOOKUPS: &[Lookups] = &[
     lookups("qwen2_torchax_bf16master_tiny", (1, 1), (1, 1), (1, 1)),
 ];
 
+/// What updates weights, and routers with their gradients.
+struct Step {
+    fixture: &'static str,
+    adamw: Count,
+    clip: Count,
+    route: Count,
+}
+
+/// One AdamW for each tensor, one clipping for each step, whatever other norms it reports; one router for each layer of
+/// experts.
+const STEPS: &[Step] = &[
+    Step { fixture: "bert_flax_tiny", adamw: (26, 42), clip: (1, 1), route: (0, 0) },
+    Step { fixture: "bert_padded_flax_tiny", adamw: (26, 42), clip: (1, 1), route: (0, 0) },
+    Step { fixture: "gemma2_torchax_l4_tiny", adamw: (24, 46), clip: (1, 1), route: (0, 0) },
+    Step { fixture: "gpt2_dropout_flax_tiny", adamw: (16, 28), clip: (1, 1), route: (0, 0) },
+    Step { fixture: "gpt2_flax_tiny", adamw: (16, 28), clip: (1, 1), route: (0, 0) },
+    Step { fixture: "gpt2_l4_b8_flax_tiny", adamw: (16, 52), clip: (1, 1), route: (0, 0) },
+    Step { fixture: "gpt2_torchax_tiny", adamw: (16, 28), clip: (1, 1), route: (0, 0) },
+    Step { fixture: "llama_flax_dp2_tp4_tiny", adamw: (12, 21), clip: (1, 1), route: (0, 0) },
+    Step { fixture: "llama_flax_scan_gradaccum_tiny", adamw: (12, 12), clip: (1, 1), route: (0, 0) },
+    Step { fixture: "llama_flax_scan_remat_tiny", adamw: (12, 12), clip: (1, 1), route: (0, 0) },
+    Step { fixture: "llama_flax_tiny", adamw: (12, 21), clip: (1, 1), route: (0, 0) },
+    Step { fixture: "llama_flax_tp8_tiny", adamw: (12, 21), clip: (1, 1), route: (0, 0) },
+    Step { fixture: "llama_fp16_scaled", adamw: (12, 21), clip: (1, 1), route: (0, 0) },
+    Step { fixture: "llama_l4_b8_clipoff_flax_tiny", adamw: (12, 39), clip: (1, 1), route: (0, 0) },
+    Step { fixture: "llama_l4_b8_flax_tiny", adamw: (12, 39), clip: (1, 1), route: (0, 0) },
+    Step { fixture: "llama_lora", adamw: (8, 8), clip: (1, 1), route: (0, 0) },
+    Step { fixture: "llama_maxtext_fsdp2_tp2_tiny", adamw: (12, 12), clip: (1, 1), route: (0, 0) },
+    Step { fixture: "llama_torchax_remat_tiny", adamw: (12, 21), clip: (1, 1), route: (0, 0) },
+    Step { fixture: "llama_torchax_tiny", adamw: (12, 21), clip: (1, 1), route: (0, 0) },
+    // Its literals are arguments: neither threshold nor decay is known.
+    Step { fixture: "llama_torchxla_tiny", adamw: (0, 0), clip: (0, 0), route: (0, 0) },
+    Step { fixture: "llama_torchxla_tiny_const", adamw: (12, 21), clip: (1, 1), route: (0, 0) },
+    Step { fixture: "mixtral_aux_b8", adamw: (22, 41), clip: (1, 1), route: (1, 2) },
+    Step { fixture: "mixtral_torchax_tiny", adamw: (22, 41), clip: (1, 1), route: (1, 2) },
+    Step { fixture: "qwen2_torchax_bf16master_tiny", adamw: (14, 26), clip: (1, 1), route: (0, 0) },
+];
+
 fn fixtures() -> PathBuf {
     let own = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../fixtures/stablehlo");
     std::env::var_os("MSC_FIXTURES").map_or(own, PathBuf::from)
@@ -166,6 +204,34 @@ fn every_norm_is_found() {
         ] {
             if count(name) != expected {
                 wrong.push(format!("{} {name}: {:?} of {expected:?}", e.fixture, count(name)));
+            }
+        }
+    }
+    assert!(seen >= 8, "fixtures are missing");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_update_is_found() {
+    let (mut wrong, mut seen) = (Vec::new(), 0);
+    for e in STEPS {
+        let file = fixtures().join(e.fixture).join("model.mlir");
+        if !file.is_file() {
+            continue;
+        }
+        seen += 1;
+        let report = report(&file);
+        let expected =
+            [("adamw", e.adamw), ("clip", e.clip), ("moe_route", e.route), ("moe_route_grad", e.route)];
+        for (name, expected) in expected.into_iter().chain([
+            ("sgd", (0, 0)),
+            ("lion", (0, 0)),
+            // After the embedding, an attention and a feed-forward; forward and backward.
+            ("dropout", if e.fixture == "gpt2_dropout_flax_tiny" { (6, 10) } else { (0, 0) }),
+        ]) {
+            let f = report.fusions.get(name).copied().unwrap_or_default();
+            if (f.sites, f.executed) != expected {
+                wrong.push(format!("{} {name}: {f:?} of {expected:?}", e.fixture));
             }
         }
     }

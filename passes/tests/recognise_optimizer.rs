@@ -4,7 +4,7 @@ mod recognised;
 
 use msc_ir::interp::Mode;
 use msc_ir::{Module, text};
-use recognised::{Bounds, sites};
+use recognised::{Bounds, numbered, sites};
 
 /// optax: zero epsilon inside the root, decay, the learning rate a scalar of the program.
 const PLAIN: &str = r#"module @update
@@ -96,6 +96,26 @@ fn both_spellings() {
     assert_eq!(recognised(&adam).0, 1);
     let fixed = PLAIN.replace("%34 = multiply %33, %32", "%34 = multiply %7, %32");
     assert_eq!(recognised(&fixed).0, 1);
+}
+
+/// Decay in the gradient, and a step that is skipped where a number is not finite.
+#[test]
+fn decayed_gradients_and_skipped_steps() {
+    let decayed = PLAIN
+        .replace(
+            "  %7 = constant",
+            "  %w = constant {value = splat f32[4,6] 0.01} : f32[4,6]\n  %x = multiply %w, %0 : f32[4,6]\n  \
+             %y = add %1, %x : f32[4,6]\n  %7 = constant",
+        )
+        .replace("%8 = multiply %7, %1", "%8 = multiply %7, %y")
+        .replace("%12 = multiply %1, %1", "%12 = multiply %y, %y");
+    assert_eq!(recognised(&numbered(&decayed)).0, 1);
+    let skipped = PLAIN.replace(
+        "  return %35, %11, %18",
+        "  %w = is_finite %6 : i1[]\n  %x = select %w, %35, %0 : f32[4,6]\n  %y = select %w, %11, %2 : f32[4,6]\n  \
+         %z = select %w, %18, %3 : f32[4,6]\n  return %x, %y, %z",
+    );
+    assert_eq!(recognised(&numbered(&skipped)).0, 1);
 }
 
 #[test]

@@ -34,6 +34,9 @@ pub struct Report {
 /// Per stream, one more than the position of the last access of a buffer; 0 where the stream never touches it.
 type LastAccess = SmallVec<[usize; 3]>;
 
+/// A buffer by the end of its last access: the end, the buffer, its range.
+type Running = (usize, usize, (u64, u64));
+
 /// A buffer whose accesses are all issued, but not yet passed by every stream.
 struct Ending {
     range: (u64, u64),
@@ -70,7 +73,7 @@ pub fn plan(p: &mut Program) -> Report {
     let mut top = base;
     let mut cover = Cover::default();
     // By the last access; then those that are issued.
-    let mut running: BinaryHeap<Reverse<(usize, usize, (u64, u64))>> = BinaryHeap::new();
+    let mut running: BinaryHeap<Reverse<Running>> = BinaryHeap::new();
     let mut ending: Vec<Ending> = Vec::new();
     let mut clock = Clock::new(streams);
     let mut alive = 0u64;

@@ -3,6 +3,7 @@
 
 use super::engine::region::Source;
 use super::probe::band::{Band, Bands, Source as Origin, Values};
+use super::probe::known::Known;
 use crate::template::Loop;
 use msc_ir::{GraphId, Module, Op, TensorType, ValueDef, ValueId};
 
@@ -56,9 +57,10 @@ impl Values for Scopes<'_> {
 /// What a value is known to be, as the source of a parameter.
 pub fn source(bands: &mut Bands<'_, Scopes<'_>>, id: (GraphId, ValueId)) -> Source {
     if let Some(v) = bands.uniform(id) {
-        return Source::Known(Band::uniform(v));
+        return Source::Known(Known::Band(Band::uniform(v)));
     }
-    bands.steps(id).and_then(|s| s.band()).map_or(Source::Outside, Source::Known)
+    let band = bands.steps(id).and_then(|s| s.band()).map(Known::Band);
+    band.or_else(|| bands.index(id).map(Known::Index)).map_or(Source::Outside, Source::Known)
 }
 
 /// The sources of a loop body's parameters.
@@ -124,7 +126,7 @@ graph @main() {
         let types = module.graph(main).result_types();
         let mut masks = 0;
         for ((f, ty), value) in found.into_iter().zip(&types).zip(&values) {
-            let Source::Known(band) = f else { continue };
+            let Source::Known(band @ Known::Band(_)) = f else { continue };
             masks += 1;
             let mut g = Graph::new("band");
             let made = band.build(&mut module, &mut g, ty).expect("builds");

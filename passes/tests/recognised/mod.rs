@@ -37,6 +37,28 @@ pub fn recognised(source: &str, bounds: Bounds) -> (Module, Report) {
     (after, report)
 }
 
+/// The text with values numbered in order: changes may add some of other names.
+pub fn numbered(source: &str) -> String {
+    let mut out = String::new();
+    let mut names: Vec<String> = Vec::new();
+    for (i, piece) in source.split('%').enumerate() {
+        if i == 0 {
+            out += piece;
+            continue;
+        }
+        let end = piece.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(piece.len());
+        let at = names.iter().position(|n| n == &piece[..end]).unwrap_or_else(|| {
+            names.push(piece[..end].to_string());
+            names.len() - 1
+        });
+        out += &format!("%{at}{}", &piece[end..]);
+        if piece.contains("graph @") {
+            names.clear();
+        }
+    }
+    out
+}
+
 /// How often an op was found.
 pub fn sites(report: &Report, name: &str) -> usize {
     report.fusions.get(name).map_or(0, |f| f.sites)

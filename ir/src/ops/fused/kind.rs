@@ -1,6 +1,6 @@
 //! What a fused op is: the named operations, with their operands and results.
 
-use super::{Activation, AdamW, Normalizer, Outside, Scalar, Weighting};
+use super::{Activation, AdamW, Clip, Lion, Normalizer, Outside, Route, Scalar, Sgd, Weighting};
 use crate::ops::attention::AttentionForm;
 
 /// What a fused op is.
@@ -128,6 +128,33 @@ pub enum FusedKind {
     /// One parameter's step of AdamW (Loshchilov & Hutter, "Decoupled Weight Decay Regularization"), of any shape:
     /// `p, g, m, v, c, d (, s) → p', m', v'` with scalars `c`, `d`, `s`; see [`AdamW`].
     AdamW(AdamW),
+    /// One parameter's step of gradient descent, of any shape: `p, g (, t) (, s) → p' (, t')` with the momentum `t`
+    /// (Polyak, "Some methods of speeding up the convergence of iteration methods"; Nesterov, "A method of solving a
+    /// convex programming problem with convergence rate O(1/k²)") and a scalar `s`; see [`Sgd`].
+    Sgd(Sgd),
+    /// One parameter's step of Lion (Chen et al., "Symbolic Discovery of Optimization Algorithms"), of any shape:
+    /// `p, g, m (, s) → p', m'` with a scalar `s`; see [`Lion`].
+    Lion(Lion),
+    /// Dropout with a mask of random bits, of any shape (Srivastava et al., "Dropout"): `x, mask → y` with `y = x·scale`,
+    /// or `x/scale` where `divides`, where the i1 mask is true, and 0 elsewhere. Its gradient is the same of `dy`.
+    Dropout {
+        /// What is kept is multiplied or divided by this.
+        scale: Scalar,
+        /// Whether it is divided.
+        divides: bool,
+    },
+    /// The choice of `k` of `E` experts for each token (Shazeer et al., "Outrageously Large Neural Networks"):
+    /// `x[…,E] → w[…,k], i[…,k]`, `i` the places of the largest scores in descending order, as i32, and `w` those scores
+    /// or their shares of their sum; see [`Route`].
+    MoeRoute(Route),
+    /// Its gradient: `dw[…,k], x[…,E], w, i → dx[…,E]`. Only the chosen scores have one: `dw`, or `(dw − Σ dw·w)/Σ v` with
+    /// the chosen scores `v`.
+    MoeRouteGrad(Route),
+    /// What clipping by the global norm makes of the sum of squares of all gradients (Pascanu et al., "On the
+    /// difficulty of training recurrent neural networks"): `s[] → n[], t[]` with the norm `n = √s`, and `t` by its form:
+    /// `n < max`, or the factor `min(1, max/(n + eps))`. The sum's terms and the scaling of each gradient stay ops of
+    /// the graphs that hold the gradients.
+    Clip(Clip),
     /// A generated group of elementwise ops and reductions of rows; the definition says all.
     RowGroup,
 }
@@ -137,6 +164,11 @@ impl FusedKind {
     pub fn is_row_wise(&self) -> bool {
         use FusedKind::*;
         matches!(self, RmsNorm { .. } | RmsNormGrad { .. } | LayerNorm { .. } | LayerNormGrad { .. })
+    }
+
+    /// Whether it is an optimizer's step, which writes over the state that it reads.
+    pub fn is_update(&self) -> bool {
+        matches!(self, FusedKind::AdamW(_) | FusedKind::Sgd(_) | FusedKind::Lion(_))
     }
 
     /// The op's name in the text form.
@@ -159,6 +191,12 @@ impl FusedKind {
             FusedKind::CrossEntropy { .. } => "cross_entropy",
             FusedKind::CrossEntropyGrad { .. } => "cross_entropy_grad",
             FusedKind::AdamW(_) => "adamw",
+            FusedKind::Sgd(_) => "sgd",
+            FusedKind::Lion(_) => "lion",
+            FusedKind::Dropout { .. } => "dropout",
+            FusedKind::MoeRoute(_) => "moe_route",
+            FusedKind::MoeRouteGrad(_) => "moe_route_grad",
+            FusedKind::Clip(_) => "clip",
             FusedKind::RowGroup => "row_group",
         }
     }

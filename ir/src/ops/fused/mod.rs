@@ -5,15 +5,19 @@
 //! kind only says which kernel family and which library op may stand for it.
 
 mod activation;
+mod clip;
 mod kind;
 mod lookup;
 mod optimizer;
+mod route;
 mod text;
 
 pub use activation::Activation;
+pub use clip::{Clip, ClipForm};
 pub use kind::FusedKind;
 pub use lookup::{Normalizer, Outside, Weighting};
-pub use optimizer::AdamW;
+pub use optimizer::{AdamW, Lion, Sgd};
+pub use route::Route;
 
 use super::call::signature;
 use crate::attr::{AttrMap, AttrReader, AttrValue};

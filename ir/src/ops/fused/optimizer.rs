@@ -55,3 +55,90 @@ impl AdamW {
         })
     }
 }
+
+/// The numbers of gradient descent. With `g̃ = g + decay·p` (not where `decoupled`):
+/// `t' = damp·g̃ + keep·t`, `u = t'`, or `g̃ + keep·t'` by Nesterov, or `g̃` without momentum;
+/// `p' = p + rate·s·(u + decay·p)`, the decay here only where `decoupled`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Sgd {
+    /// `keep` and `damp`, with momentum.
+    pub momentum: Option<(Scalar, Scalar)>,
+    /// Whether the step looks ahead.
+    pub nesterov: bool,
+    /// Weight decay.
+    pub decay: Scalar,
+    /// Whether it is no part of the gradient.
+    pub decoupled: bool,
+    /// The negative learning rate, or what `s` is multiplied by.
+    pub rate: Scalar,
+    /// Whether `s` is an operand.
+    pub scheduled: bool,
+}
+
+impl Sgd {
+    pub(super) fn attrs(&self, m: &mut AttrMap) {
+        let mut put = |name, s: Scalar| m.insert(name, AttrValue::Float(s.get().to_bits()));
+        put("decay", self.decay);
+        put("rate", self.rate);
+        if let Some((keep, damp)) = self.momentum {
+            put("keep", keep);
+            put("damp", damp);
+        }
+        let flags =
+            [("nesterov", self.nesterov), ("decoupled", self.decoupled), ("scheduled", self.scheduled)];
+        m.extend(flags.map(|(name, on)| (name, AttrValue::Bool(on))));
+    }
+
+    pub(super) fn read(a: &mut AttrReader) -> Result<Sgd> {
+        let momentum = match a.has("keep") {
+            true => Some((Scalar::new(a.float("keep")?), Scalar::new(a.float("damp")?))),
+            false => None,
+        };
+        Ok(Sgd {
+            momentum,
+            nesterov: a.bool("nesterov")?,
+            decay: Scalar::new(a.float("decay")?),
+            decoupled: a.bool("decoupled")?,
+            rate: Scalar::new(a.float("rate")?),
+            scheduled: a.bool("scheduled")?,
+        })
+    }
+}
+
+/// The numbers of Lion: `u = sign(b1·m + r1·g)`, `m' = b2·m + r2·g`, `p' = p + rate·s·(u + decay·p)`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Lion {
+    /// `b1` and `r1`.
+    pub first: (Scalar, Scalar),
+    /// `b2` and `r2`.
+    pub second: (Scalar, Scalar),
+    /// Weight decay.
+    pub decay: Scalar,
+    /// The negative learning rate, or what `s` is multiplied by.
+    pub rate: Scalar,
+    /// Whether `s` is an operand.
+    pub scheduled: bool,
+}
+
+impl Lion {
+    pub(super) fn attrs(&self, m: &mut AttrMap) {
+        let numbers = [
+            ("b1", self.first.0),
+            ("r1", self.first.1),
+            ("b2", self.second.0),
+            ("r2", self.second.1),
+            ("decay", self.decay),
+            ("rate", self.rate),
+        ];
+        m.extend(numbers.map(|(name, s)| (name, AttrValue::Float(s.get().to_bits()))));
+        m.insert("scheduled", AttrValue::Bool(self.scheduled));
+    }
+
+    pub(super) fn read(a: &mut AttrReader) -> Result<Lion> {
+        let mut take = |name| Ok(Scalar::new(a.float(name)?));
+        let first = (take("b1")?, take("r1")?);
+        let second = (take("b2")?, take("r2")?);
+        let (decay, rate) = (take("decay")?, take("rate")?);
+        Ok(Lion { first, second, decay, rate, scheduled: a.bool("scheduled")? })
+    }
+}

@@ -1,6 +1,6 @@
 //! The attributes of named operations in the text form.
 
-use super::{Activation, AdamW, FusedKind, Normalizer, Outside, Scalar, Weighting};
+use super::{Activation, AdamW, Clip, FusedKind, Lion, Normalizer, Outside, Route, Scalar, Sgd, Weighting};
 use crate::attr::{AttrMap, AttrReader, AttrValue};
 use crate::error::{IrError, Result};
 use crate::ops::attention::AttentionForm;
@@ -45,6 +45,14 @@ impl FusedKind {
             },
             "row_group" => FusedKind::RowGroup,
             "adamw" => FusedKind::AdamW(AdamW::read(a)?),
+            "sgd" => FusedKind::Sgd(Sgd::read(a)?),
+            "lion" => FusedKind::Lion(Lion::read(a)?),
+            "dropout" => {
+                FusedKind::Dropout { scale: Scalar::new(a.float("scale")?), divides: a.bool("divides")? }
+            }
+            "moe_route" => FusedKind::MoeRoute(Route::read(a)?),
+            "moe_route_grad" => FusedKind::MoeRouteGrad(Route::read(a)?),
+            "clip" => FusedKind::Clip(Clip::read(a)?),
             name => match Activation::kind(name, a)? {
                 Some(kind) => kind,
                 None => return Ok(None),
@@ -99,6 +107,14 @@ impl FusedKind {
                 normalizer.attr(m);
             }
             FusedKind::AdamW(adamw) => adamw.attrs(m),
+            FusedKind::Sgd(sgd) => sgd.attrs(m),
+            FusedKind::Lion(lion) => lion.attrs(m),
+            FusedKind::Dropout { scale, divides } => {
+                m.insert("scale", AttrValue::Float(scale.get().to_bits()));
+                m.insert("divides", AttrValue::Bool(*divides));
+            }
+            FusedKind::MoeRoute(route) | FusedKind::MoeRouteGrad(route) => route.attrs(m),
+            FusedKind::Clip(clip) => clip.attrs(m),
             FusedKind::Softmax | FusedKind::SoftmaxGrad | FusedKind::RowGroup => {}
         }
     }

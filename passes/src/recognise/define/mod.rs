@@ -5,12 +5,15 @@
 
 pub mod activation;
 pub mod attention;
+pub mod clip;
 pub mod cross_entropy;
+pub mod dropout;
 pub mod embedding;
 pub mod layer_norm;
 pub mod optimizer;
 pub mod rms_norm;
 pub mod rope;
+pub mod route;
 pub mod softmax;
 
 use msc_ir::ops::binary::BinaryKind;
@@ -41,6 +44,11 @@ pub fn build(module: &mut Module, kind: &FusedKind, types: &[TensorType]) -> Res
         FusedKind::CrossEntropyGrad { outside, weight, normalizer } => {
             cross_entropy::backward(module, types, *outside, *weight, *normalizer)
         }
+        &FusedKind::Dropout { scale, divides } => dropout::dropout(module, types, scale, divides),
+        FusedKind::MoeRoute(op) => route::forward(module, types, op),
+        FusedKind::MoeRouteGrad(op) => route::backward(module, types, op),
+        FusedKind::Sgd(op) => optimizer::sgd(module, types, op),
+        FusedKind::Lion(op) => optimizer::lion(module, types, op),
         kind => Err(IrError::unsupported(kind.name(), "no probe defines it")),
     }
 }

@@ -1,12 +1,13 @@
-//! AdamW, one parameter's step (Loshchilov & Hutter, "Decoupled Weight Decay Regularization").
+//! One parameter's step: AdamW (Loshchilov & Hutter, "Decoupled Weight Decay Regularization") in the order of ops of
+//! optax (plain) or PyTorch (folded), gradient descent, Lion.
 //!
-//! Elementwise in the operands' own type, in the order of ops of optax (plain) or PyTorch (folded).
+//! Elementwise in the operands' own type.
 
 use super::Definition;
 use msc_ir::ops::binary::BinaryKind::{Add, Divide, Multiply, Subtract};
 use msc_ir::ops::broadcast::BroadcastInDim;
-use msc_ir::ops::fused::AdamW;
-use msc_ir::ops::unary::UnaryKind::Sqrt;
+use msc_ir::ops::fused::{AdamW, Lion, Scalar, Sgd};
+use msc_ir::ops::unary::UnaryKind::{Sign, Sqrt};
 use msc_ir::{Graph, IrError, Module, Result, Shape, TensorType, ValueId};
 
 /// `p, g, m, v, c, d (, s) → p', m', v'`; see [`AdamW`].
@@ -79,7 +80,102 @@ pub fn adamw(module: &mut Module, types: &[TensorType], op: &AdamW) -> Result<Gr
     Ok(d.finish(vec![new, first, second]))
 }
 
+/// The operands of a step: tensors of one type, then a scalar of their elements where `scheduled`.
+fn operands(
+    d: &mut Definition<'_>,
+    name: &str,
+    types: &[TensorType],
+    (tensors, scheduled): (usize, bool),
+) -> Result<(Vec<ValueId>, Option<ValueId>)> {
+    let fit = types.len() == tensors + usize::from(scheduled)
+        && types[0].dtype.is_float()
+        && types[..tensors].iter().all(|t| *t == types[0])
+        && types[tensors..].iter().all(|t| t.dtype == types[0].dtype && t.rank() == 0);
+    if !fit {
+        let what = format!("takes {tensors} tensors and {} scalars, not {types:?}", usize::from(scheduled));
+        return Err(IrError::ty(name, what));
+    }
+    let mut params: Vec<ValueId> = types.iter().map(|t| d.param(t)).collect();
+    let scalar = if scheduled { params.pop() } else { None };
+    Ok((params, scalar))
+}
+
+/// `p, g (, t) (, s) → p' (, t')`; see [`Sgd`].
+///
+/// # Errors
+/// If the types do not fit.
+pub fn sgd(module: &mut Module, types: &[TensorType], op: &Sgd) -> Result<Graph> {
+    let mut d = Definition::new(module, "sgd");
+    let tensors = 2 + usize::from(op.momentum.is_some());
+    let (tensors, scalar) = operands(&mut d, "sgd", types, (tensors, op.scheduled))?;
+    let (p, mut g) = (tensors[0], tensors[1]);
+    if op.decay.get() != 0.0 && !op.decoupled {
+        let decay = d.of(op.decay.get(), p)?;
+        g = d.op(Add, &[g, decay])?;
+    }
+    let mut results = Vec::new();
+    let mut update = g;
+    if let (Some((keep, damp)), Some(&t)) = (op.momentum, tensors.get(2)) {
+        let new = if damp.get() == 1.0 { g } else { d.of(damp.get(), g)? };
+        let old = d.of(keep.get(), t)?;
+        let trace = d.op(Add, &[new, old])?;
+        update = trace;
+        if op.nesterov {
+            let ahead = d.of(keep.get(), trace)?;
+            update = d.op(Add, &[g, ahead])?;
+        }
+        results.push(trace);
+    }
+    let decay = if op.decoupled { op.decay.get() } else { 0.0 };
+    let new = d.step(p, update, decay, (op.rate, scalar))?;
+    results.insert(0, new);
+    Ok(d.finish(results))
+}
+
+/// `p, g, m (, s) → p', m'`; see [`Lion`].
+///
+/// # Errors
+/// If the types do not fit.
+pub fn lion(module: &mut Module, types: &[TensorType], op: &Lion) -> Result<Graph> {
+    let mut d = Definition::new(module, "lion");
+    let (tensors, scalar) = operands(&mut d, "lion", types, (3, op.scheduled))?;
+    let (p, g, m) = (tensors[0], tensors[1], tensors[2]);
+    let mix = |d: &mut Definition<'_>, (keep, take): (Scalar, Scalar)| -> Result<ValueId> {
+        let old = d.of(keep.get(), m)?;
+        let new = d.of(take.get(), g)?;
+        d.op(Add, &[old, new])
+    };
+    let mixed = mix(&mut d, op.first)?;
+    let update = d.op(Sign, &[mixed])?;
+    let trace = mix(&mut d, op.second)?;
+    let new = d.step(p, update, op.decay.get(), (op.rate, scalar))?;
+    Ok(d.finish(vec![new, trace]))
+}
+
 impl Definition<'_> {
+    /// `p + rate·s·(u + decay·p)`.
+    fn step(
+        &mut self,
+        p: ValueId,
+        mut update: ValueId,
+        decay: f64,
+        (rate, scalar): (Scalar, Option<ValueId>),
+    ) -> Result<ValueId> {
+        let full = self.ty(p);
+        if decay != 0.0 {
+            let decay = self.of(decay, p)?;
+            update = self.op(Add, &[update, decay])?;
+        }
+        if let Some(s) = scalar {
+            let s = self.op(BroadcastInDim { shape: full.shape.clone(), dims: Shape::new() }, &[s])?;
+            update = self.op(Multiply, &[s, update])?;
+        }
+        if scalar.is_none() || rate.get() != 1.0 {
+            update = self.of(rate.get(), update)?;
+        }
+        self.op(Add, &[p, update])
+    }
+
     /// `c·v`.
     fn of(&mut self, c: f64, v: ValueId) -> Result<ValueId> {
         let c = self.splat(self.ty(v), c)?;

@@ -1,7 +1,7 @@
 //! Regions: the graphs that one e-graph is built from, and the program's own order on their values.
 
 use super::term::{Graph, Node, Terms};
-use crate::recognise::probe::band::Band;
+use crate::recognise::probe::known::Known;
 use egg::Id;
 use msc_ir::ops::binary::BinaryKind;
 use msc_ir::ops::constant::ConstantOp;
@@ -14,8 +14,8 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 pub enum Source {
     /// From outside: a leaf.
     Outside,
-    /// From outside, and known to be this mask: a leaf too.
-    Known(Band),
+    /// From outside, and known to be this: a leaf too.
+    Known(Known),
     /// It is the same value as this parameter of an earlier part.
     Param {
         /// Index of the part.
@@ -163,7 +163,7 @@ impl Region {
     }
 
     /// What a parameter from outside is known to be.
-    pub fn known(&self, at: At) -> Option<Band> {
+    pub fn known(&self, at: At) -> Option<Known> {
         let part = &self.parts[at.part];
         match (part.graph.value(at.value).def, &part.spec.params) {
             (ValueDef::Param(i), params) => match params.get(i as usize) {

@@ -268,7 +268,7 @@ fn apply(
         graph.rebuild();
         acyclic(graph, region, op)?;
         let known = out.reasons.iter().any(|r| graph.find(r.op) == graph.find(op.tuple));
-        if !known && let Some(reason) = reason(graph, region, rule, op) {
+        if !known && let Some(reason) = reason(graph, region, (rule.name, rule.tag), op) {
             out.reasons.push(reason);
         }
     }
@@ -277,6 +277,30 @@ fn apply(
         changed |= graph.union(a, b);
     }
     Ok(changed)
+}
+
+/// Unites the results of an op that was found otherwise than by a rule with the classes that they are, and records the
+/// reason.
+///
+/// # Errors
+/// If the program's order forbids it.
+pub(crate) fn introduce(
+    graph: &mut Graph,
+    region: &Region,
+    by: (&'static str, Tag),
+    op: MultiOutput,
+    run: &mut Run,
+) -> std::result::Result<(), WhyNot> {
+    graph.rebuild();
+    acyclic(graph, region, &op)?;
+    run.reasons.extend(reason(graph, region, by, &op));
+    for &(_, result, class) in &op.outputs {
+        let made = Builder::new(graph).project(op.tuple, result);
+        graph.union(class, made);
+    }
+    graph.rebuild();
+    *run.applied.entry(by.0).or_insert(0) += 1;
+    Ok(())
 }
 
 /// Refuses an op one of whose outputs is needed, in the program, to compute one of its inputs. That is all that
@@ -302,7 +326,12 @@ pub(crate) fn acyclic(graph: &Graph, region: &Region, op: &MultiOutput) -> std::
     Ok(())
 }
 
-fn reason(graph: &Graph, region: &Region, rule: &Rule, op: &MultiOutput) -> Option<Reason> {
+fn reason(
+    graph: &Graph,
+    region: &Region,
+    (rule, tag): (&'static str, Tag),
+    op: &MultiOutput,
+) -> Option<Reason> {
     let all = region.values_by_class(graph);
     let cut = |list: Vec<(&'static str, u32, Id)>| -> Vec<CutValue> {
         list.into_iter()
@@ -350,10 +379,10 @@ fn reason(graph: &Graph, region: &Region, rule: &Rule, op: &MultiOutput) -> Opti
         _ => None,
     })?;
     let inputs = cut(op.inputs.iter().map(|&(n, c)| (n, 0, c)).collect());
-    let name = seed(rule.name, &inputs);
+    let name = seed(rule, &inputs);
     Some(Reason {
-        rule: rule.name,
-        tag: rule.tag,
+        rule,
+        tag,
         op: graph.find(op.tuple),
         fused,
         inputs,

@@ -4,6 +4,7 @@
 //! The analysis is exact: integers are affine functions of indices, everything else is piecewise constant in
 //! `i − j`, and elementwise ops are evaluated piece by piece by the interpreter.
 
+use super::known::Known;
 use msc_ir::constant::ConstData;
 use msc_ir::interp::{EvalCx, Mode};
 use msc_ir::ops::binary::BinaryKind;
@@ -174,7 +175,7 @@ pub enum Source<'a, I> {
     /// An op of one result.
     Op(&'a Op, Vec<I>),
     /// A value from elsewhere that is known to be this.
-    Known(Band),
+    Known(Known),
     /// The same as another value.
     Same(I),
     /// Anything else.
@@ -212,6 +213,16 @@ impl<'v, V: Values> Bands<'v, V> {
         }
     }
 
+    /// The dimension of which every element is the index, if there is one.
+    pub fn index(&mut self, id: V::Id) -> Option<usize> {
+        match self.form(id, 0)? {
+            Form::Affine { coefficients, offset: 0 } if coefficients.len() == 1 => {
+                coefficients.into_iter().find(|c| c.1 == 1).map(|c| c.0)
+            }
+            _ => None,
+        }
+    }
+
     /// The value of every element, if they are all the same.
     pub fn uniform(&mut self, id: V::Id) -> Option<f64> {
         match self.form(id, 0)? {
@@ -229,10 +240,13 @@ impl<'v, V: Values> Bands<'v, V> {
             None
         } else {
             match self.values.source(id) {
-                Source::Known(b) => Some(match b.value() {
+                Source::Known(Known::Band(b)) => Some(match b.value() {
                     Some(v) => Form::Uniform(v),
                     None => Form::Steps(Steps::of(&b)),
                 }),
+                Source::Known(Known::Index(dim)) => {
+                    Some(Form::Affine { coefficients: BTreeMap::from([(dim, 1)]), offset: 0 })
+                }
                 Source::Opaque => None,
                 Source::Same(other) => self.form(other, depth + 1),
                 Source::Op(op, args) => self.op(op, &args, id, depth + 1),

@@ -8,6 +8,7 @@
 pub mod band;
 pub mod found;
 pub mod indexed;
+pub mod known;
 pub mod layout;
 pub mod program;
 pub mod trial;

@@ -4,12 +4,14 @@
 //! not seen; an optimization barrier is its operand.
 
 use super::band::{Band, Bands, Source as Origin, Values};
+use super::known::Known;
 use crate::recognise::engine::region::{At, Region, Source};
 use crate::recognise::engine::term::Graph;
 use msc_ir::constant::ConstData;
+use msc_ir::factor::solve::AtomId;
 use msc_ir::ops::constant::ConstantOp;
 use msc_ir::ops::unary::UnaryKind;
-use msc_ir::{LocId, Module, Op, Operation, TensorType, ValueDef, ValueId};
+use msc_ir::{ConstId, GraphId, LocId, Module, Op, Operation, TensorType, ValueDef, ValueId};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, HashMap};
 
@@ -32,7 +34,7 @@ pub struct Value<'r> {
     /// The one value of its elements, if known.
     pub splat: Option<f64>,
     /// What a value from outside is known to be.
-    pub known: Option<Band>,
+    pub known: Option<Known>,
     /// Where it comes from, for messages.
     pub loc: LocId,
 }
@@ -229,27 +231,64 @@ impl<'r> Program<'r> {
         let v = &self.values[i];
         let made = match (v.op, &v.known) {
             (Some((Op::Constant(c), _)), _) => {
-                let c = module.constants.get(c.id);
-                let id = match &c.data {
-                    ConstData::Splat(e) => scratch.constants.intern_splat_bytes(c.ty.clone(), e),
-                    ConstData::Dense(b) => scratch.constants.intern_shared(c.ty.clone(), b.clone()),
-                };
+                let id = constant(module, scratch, c.id);
                 slice.graph.add_typed(ConstantOp { id }.into(), &[], vec![v.ty.clone()], v.loc)[0]
             }
-            (Some((op, index)), _) if op.callees().is_empty() => {
+            (Some((op, index)), _) if op.callees().is_empty() || matches!(op, Op::Sort(_)) => {
                 let args: Option<Vec<ValueId>> =
                     v.operands.iter().map(|o| slice.made.get(o).copied()).collect();
                 let args = args.ok_or(i)?;
-                let made = slice.graph.add(scratch, op.clone(), &args, v.loc).map_err(|_| i)?;
+                let mut op = op.clone();
+                if let Op::Sort(s) = &mut op {
+                    s.comparator = comparator(module, scratch, s.comparator).ok_or(i)?;
+                }
+                let made = slice.graph.add(scratch, op, &args, v.loc).map_err(|_| i)?;
                 *made.get(index).ok_or(i)?
             }
-            (None, Some(b)) => return slice.band(scratch, i, b, v.ty),
+            (None, Some(Known::Band(b))) => return slice.band(scratch, i, b, v.ty),
+            (None, Some(index)) => index.build(scratch, &mut slice.graph, v.ty).map_err(|_| i)?,
             _ => return Err(i),
         };
-        slice.indexed |= matches!(v.op, Some((Op::Iota(_), _)));
+        match (v.op, v.known) {
+            (Some((Op::Iota(x), _)), _) => slice.indexed.push((made, x.dim)),
+            (None, Some(Known::Index(dim))) => slice.indexed.push((made, dim)),
+            _ => {}
+        }
         slice.made.insert(i, made);
         Ok(())
     }
+}
+
+/// A constant in another module.
+fn constant(module: &Module, scratch: &mut Module, id: ConstId) -> ConstId {
+    let c = module.constants.get(id);
+    match &c.data {
+        ConstData::Splat(e) => scratch.constants.intern_splat_bytes(c.ty.clone(), e),
+        ConstData::Dense(b) => scratch.constants.intern_shared(c.ty.clone(), b.clone()),
+    }
+}
+
+/// A comparator in another module; `None` if it runs other graphs.
+fn comparator(module: &Module, scratch: &mut Module, id: GraphId) -> Option<GraphId> {
+    let source = module.graph(id);
+    let mut g = msc_ir::Graph::new(source.name.clone());
+    let mut map: BTreeMap<ValueId, ValueId> = BTreeMap::new();
+    for &p in source.params() {
+        map.insert(p, g.add_param(source.ty(p).clone()));
+    }
+    for (_, data) in source.ops() {
+        let op = match &data.op {
+            Op::Constant(c) => ConstantOp { id: constant(module, scratch, c.id) }.into(),
+            op if op.callees().is_empty() => op.clone(),
+            _ => return None,
+        };
+        let args: Vec<ValueId> = data.operands.iter().map(|v| map[v]).collect();
+        let types = data.results.iter().map(|&r| source.ty(r).clone()).collect();
+        let made = g.add_typed(op, &args, types, data.loc);
+        map.extend(data.results.iter().copied().zip(made));
+    }
+    g.set_results(source.results().iter().map(|v| map[v]).collect());
+    Some(scratch.add_graph(g))
 }
 
 /// A part of the program as a graph of its own.
@@ -261,8 +300,10 @@ pub struct Slice {
     pub made: BTreeMap<Index, ValueId>,
     /// The masks that it makes.
     pub bands: Vec<Band>,
-    /// Whether something in it depends on indices in another way.
-    pub indexed: bool,
+    /// Other values that are indices, with the dimension along which.
+    pub indexed: Vec<(ValueId, usize)>,
+    /// Atoms that keep their sizes in trials: indices reach into them.
+    pub kept: Vec<AtomId>,
 }
 
 impl Slice {

@@ -1,7 +1,7 @@
 //! The program of a region as its graphs have it: values and their operands, nothing else.
 
 use crate::recognise::engine::region::{At, Source};
-use crate::recognise::probe::band::Band;
+use crate::recognise::probe::known::Known;
 use crate::recognise::report::RegionReport;
 use msc_ir::{Graph, Op, ValueDef, ValueId};
 use smallvec::SmallVec;
@@ -37,10 +37,10 @@ impl<'r> Program<'r> {
         }
     }
 
-    /// The mask that a parameter from outside was read as.
-    pub fn known(&self, at: Place) -> Option<Band> {
+    /// The mask or index that a parameter from outside was read as.
+    pub fn known(&self, at: Place) -> Option<Known> {
         match self.source(at) {
-            Some(Source::Known(band)) => Some(band),
+            Some(Source::Known(known)) => Some(known),
             _ => None,
         }
     }

@@ -2,7 +2,9 @@
 
 pub mod activation;
 pub mod attention;
+pub mod clip;
 pub mod cross_entropy;
+pub mod dropout;
 pub mod embedding;
 pub mod layer_norm;
 pub mod layout;
@@ -11,7 +13,9 @@ pub mod normal_form;
 pub mod optimizer;
 pub mod rms_norm;
 pub mod rope;
+pub mod route;
 pub mod softmax;
+pub mod update;
 
 use super::engine::region::Region;
 use super::engine::run::Run;
@@ -42,6 +46,10 @@ pub(crate) fn probes(graph: &mut Graph, region: &Region, run: &mut Run) {
     softmax::probe(graph, region, &taken, run);
     rope::probe(graph, region, run);
     embedding::probe(graph, region, run);
+    route::probe(graph, region, run);
+    clip::probe(graph, region, run);
+    dropout::probe(graph, region, run);
+    update::probe(graph, region, run);
 }
 
 /// The root is `new`.

@@ -30,13 +30,13 @@ pub fn probe(graph: &mut Graph, region: &Region, taken: &mut BTreeSet<At>, run: 
     for place in find::places(&program, taken) {
         let module = &graph.analysis.module;
         match forward::forward(&program, module, &place) {
-            Err(why) => refused.push(why),
+            Err(why) => refused.push((why, Some(program.values[place.exp].at))),
             Ok(site) => {
                 taken.insert(program.values[place.exp].at);
                 let gradient = match backward::backward(&program, module, &place, &site) {
                     Ok(found) => found,
                     Err(why) => {
-                        refused_grad.push(why);
+                        refused_grad.push((why, Some(program.values[place.exp].at)));
                         None
                     }
                 };
@@ -46,19 +46,19 @@ pub fn probe(graph: &mut Graph, region: &Region, taken: &mut BTreeSet<At>, run: 
     }
     for (found, gradient) in pairs {
         match unite(graph, region, &program, &found, None, run) {
-            Err(why) => refused.push(why.to_string()),
+            Err(why) => refused.push((why.to_string(), None)),
             Ok(tuple) => {
                 if let Some(g) = gradient
                     && let Err(why) = unite(graph, region, &program, &g, Some(tuple), run)
                 {
-                    refused_grad.push(why.to_string());
+                    refused_grad.push((why.to_string(), None));
                 }
             }
         }
     }
     for (rule, all) in [(FORWARD, refused), (BACKWARD, refused_grad)] {
-        for why in all {
-            *run.refused.entry(rule).or_default().entry(why).or_insert(0) += 1;
+        for (why, at) in all {
+            run.refuse(rule, why, at);
         }
     }
 }

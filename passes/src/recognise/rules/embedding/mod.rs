@@ -39,7 +39,7 @@ struct Site {
 pub fn probe(graph: &mut Graph, region: &Region, run: &mut Run) {
     let (sites, refused) = find::sites(graph, region);
     for (rule, why) in refused {
-        *run.refused.entry(rule).or_default().entry(why).or_insert(0) += 1;
+        run.refuse(rule, why, None);
     }
     for site in sites {
         let rule = match site.kind {
@@ -47,7 +47,7 @@ pub fn probe(graph: &mut Graph, region: &Region, run: &mut Run) {
             _ => FORWARD,
         };
         if let Err(why) = unite(graph, region, rule, &site, run) {
-            *run.refused.entry(rule).or_default().entry(why.to_string()).or_insert(0) += 1;
+            run.refuse(rule, why.to_string(), None);
         }
     }
 }

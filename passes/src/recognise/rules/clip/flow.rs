@@ -1,0 +1,146 @@
+//! Values of a program across its calls: where a value is made, and what uses it, whichever graph that is in.
+//!
+//! The gradients of layers are made in one template's segments and scaled in another's, and their squares meet in the
+//! graph that calls both.
+
+use msc_ir::ops::convert::Convert;
+use msc_ir::{Graph, GraphId, Module, Op, OpId, TensorType, ValueDef, ValueId};
+use smallvec::SmallVec;
+use std::collections::BTreeSet;
+
+/// The calls from the region's own graph to the graph of a value, outermost first.
+pub type Path = SmallVec<[OpId; 1]>;
+
+/// A value with the calls that lead to its graph.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Place {
+    /// The calls.
+    pub path: Path,
+    /// The value.
+    pub value: ValueId,
+}
+
+/// The values of a graph and of the graphs that it calls.
+#[derive(Clone, Copy)]
+pub struct Flow<'m> {
+    /// The module.
+    pub module: &'m Module,
+    root: GraphId,
+}
+
+impl<'m> Flow<'m> {
+    /// The values from a graph on.
+    pub fn new(module: &'m Module, root: GraphId) -> Flow<'m> {
+        Flow { module, root }
+    }
+
+    /// The graph at the end of a path.
+    pub fn graph(&self, path: &[OpId]) -> &'m Graph {
+        let mut at = self.module.graph(self.root);
+        for &op in path {
+            if let Op::Call(c) = &at.op(op).op {
+                at = self.module.graph(c.graph);
+            }
+        }
+        at
+    }
+
+    /// The type of a value.
+    pub fn ty(&self, at: &Place) -> &'m TensorType {
+        self.graph(&at.path).ty(at.value)
+    }
+
+    /// Where a value is made: what a call is given, or gives, is that value; so is what passes a barrier.
+    pub fn home(&self, mut at: Place) -> Place {
+        loop {
+            let graph = self.graph(&at.path);
+            match graph.value(at.value).def {
+                ValueDef::Param(i) => {
+                    let Some(call) = at.path.pop() else { return at };
+                    at.value = self.graph(&at.path).op(call).operands[i as usize];
+                }
+                ValueDef::Result(op, i) => match &graph.op(op).op {
+                    Op::Call(c) => {
+                        at.path.push(op);
+                        at.value = self.module.graph(c.graph).results()[i as usize];
+                    }
+                    Op::Barrier(_) => at.value = graph.op(op).operands[i as usize],
+                    _ => return at,
+                },
+            }
+        }
+    }
+
+    /// The op that makes a value, with its operands, all at home. `None` for values from outside.
+    pub fn op(&self, at: &Place) -> Option<(&'m Op, SmallVec<[Place; 3]>)> {
+        let graph = self.graph(&at.path);
+        let (op, _) = graph.def(at.value)?;
+        let data = graph.op(op);
+        let home = |&value: &ValueId| self.home(Place { path: at.path.clone(), value });
+        Some((&data.op, data.operands.iter().map(home).collect()))
+    }
+
+    /// The first results of the ops that use a value that is at home.
+    pub fn users(&self, at: &Place) -> Vec<Place> {
+        let mut out = BTreeSet::new();
+        let mut todo = vec![at.clone()];
+        while let Some(at) = todo.pop() {
+            let graph = self.graph(&at.path);
+            for u in &graph.value(at.value).uses {
+                let data = graph.op(u.op);
+                match &data.op {
+                    Op::Call(c) => {
+                        let mut path = at.path.clone();
+                        path.push(u.op);
+                        todo.push(Place {
+                            path,
+                            value: self.module.graph(c.graph).params()[u.index as usize],
+                        });
+                    }
+                    Op::Barrier(_) => {
+                        todo.push(Place { path: at.path.clone(), value: data.results[u.index as usize] });
+                    }
+                    _ => out.extend(data.results.first().map(|&v| Place { path: at.path.clone(), value: v })),
+                }
+            }
+            if let Some((&call, outer)) = at.path.split_last() {
+                let results = graph.results().iter().zip(&self.graph(outer).op(call).results);
+                for (_, &value) in results.filter(|r| *r.0 == at.value) {
+                    todo.push(Place { path: outer.into(), value });
+                }
+            }
+        }
+        out.into_iter().collect()
+    }
+
+    /// The operand of which a value is the same elements, in another layout or a wider type.
+    pub fn same(&self, at: &Place) -> Option<Place> {
+        let (op, operands) = self.op(at)?;
+        let from = operands.first()?;
+        let (a, b) = (self.ty(from), self.ty(at));
+        let same = match op {
+            Op::Reshape(_) | Op::Permute(_) | Op::Broadcast(_) => true,
+            Op::Convert(Convert::Value(_)) => {
+                a.dtype.is_float() && b.dtype.is_float() && a.dtype.size_bytes() <= b.dtype.size_bytes()
+            }
+            Op::Reduce(r) => r.dims.iter().all(|&d| a.shape[d] == 1),
+            _ => false,
+        };
+        (same && a.elements() == b.elements()).then(|| from.clone())
+    }
+
+    /// The one number that a constant consists of, seen through layout.
+    pub fn number(&self, at: &Place) -> Option<f64> {
+        let mut at = at.clone();
+        loop {
+            let (op, operands) = self.op(&at)?;
+            match op {
+                Op::Constant(c) => return self.module.constants.get(c.id).splat_value(),
+                Op::Reshape(_) | Op::Permute(_) | Op::Broadcast(_) | Op::Convert(Convert::Value(_)) => {
+                    at = operands.into_iter().next()?;
+                }
+                _ => return None,
+            }
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! Clipping of gradients by their global norm, as a probe.
+//!
+//! A root is taken for the norm of all gradients if what it is the root of is a sum of squares of tensors, each once,
+//! in whatever graphs they are made; if every tensor that something computed from the norm scales is one of them, and
+//! every one of them is scaled; and if the scaled tensor is `g·min(1, max/(norm + eps))`, by numbers below, at and
+//! above the threshold. Threshold and epsilon are numbers of the program.
+
+mod flow;
+mod scaled;
+mod squares;
+
+use crate::recognise::define;
+use crate::recognise::engine::At;
+use crate::recognise::engine::build::Builder;
+use crate::recognise::engine::region::Region;
+use crate::recognise::engine::rule::{MultiOutput, Tag, WhyNot};
+use crate::recognise::engine::run::{Run, introduce};
+use crate::recognise::engine::term::Graph;
+use flow::{Flow, Path, Place};
+use msc_ir::ops::binary::BinaryKind;
+use msc_ir::ops::fused::{Clip, ClipForm, FusedKind, Scalar};
+use msc_ir::ops::unary::UnaryKind;
+use msc_ir::{DType, Module, Op, ValueId};
+use scaled::{Scaled, TermId};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Numbers of an expression that are tried as threshold and epsilon.
+const MAX_NUMBERS: usize = 12;
+
+/// Rounded literals at most.
+const NEAR: f64 = 2e-6;
+
+/// Norms as multiples of the threshold.
+const NORMS: [f64; 8] = [0.0, 1e-3, 0.3, 0.999, 1.0, 1.001, 2.5, 1e4];
+
+/// Elements of gradients.
+const ELEMENTS: [f64; 3] = [-1.75, 0.375, 3.0];
+
+/// A function of the norm.
+type Function<'f> = &'f dyn Fn(f64) -> f64;
+
+/// What was found: the op with the values that it stands for.
+struct Site {
+    clip: Clip,
+    sum: ValueId,
+    /// For each value which result it is.
+    outputs: Vec<(ValueId, u32)>,
+}
+
+/// Looks for clippings in a region of one graph and unites what is found.
+pub fn probe(graph: &mut Graph, region: &Region, run: &mut Run) {
+    let [part] = region.parts.as_slice() else { return };
+    let mut sites = Vec::new();
+    let mut refused: Vec<(String, Option<At>)> = Vec::new();
+    let flow = Flow::new(&graph.analysis.module, part.spec.graph);
+    for (_, data) in part.graph.ops() {
+        let root = match &data.op {
+            Op::Unary(u) => u.kind == UnaryKind::Sqrt,
+            Op::Binary(b) => {
+                let exponent = Place { path: Path::new(), value: data.operands[1] };
+                b.kind == BinaryKind::Power && flow.number(&flow.home(exponent)) == Some(0.5)
+            }
+            _ => false,
+        };
+        let ty = part.graph.ty(data.results[0]);
+        if !root || ty.rank() != 0 || !ty.dtype.is_float() {
+            continue;
+        }
+        match attempt(&flow, data.operands[0]) {
+            Ok(Some(site)) => sites.push(site),
+            Ok(None) => {}
+            Err(why) => refused.push((why, Some(region.at(0, data.results[0])))),
+        }
+    }
+    for site in sites {
+        if let Err(why) = unite(graph, region, &site, run) {
+            refused.push((why.to_string(), None));
+        }
+    }
+    for (why, at) in refused {
+        run.refuse("clip", why, at);
+    }
+}
+
+/// The clipping by the root of `sum`; none if the root is not of a sum of squares, or is the norm of one tensor that
+/// scales nothing.
+fn attempt(flow: &Flow<'_>, sum: ValueId) -> Result<Option<Site>, String> {
+    let own = |value| flow.home(Place { path: Path::new(), value });
+    let total = own(sum);
+    let Some(gradients) = squares::summed(flow, &total) else { return Ok(None) };
+    let scaled = Scaled::new(flow, &total);
+    let mut by_source: BTreeMap<&Place, BTreeSet<TermId>> = BTreeMap::new();
+    for (from, term) in scaled.tensors.values() {
+        if scales(flow.module, &scaled, *term) {
+            by_source.entry(from).or_default().insert(*term);
+        }
+    }
+    if by_source.is_empty() {
+        return match gradients.len() {
+            1 => Ok(None),
+            _ => Err("the norm of several tensors scales none of them".into()),
+        };
+    }
+    if by_source.keys().any(|from| flow.ty(from).rank() == 0) {
+        return Err("the norm meets a scalar that is not known".into());
+    }
+    let covered: BTreeSet<Place> = by_source.keys().flat_map(|from| squares::pieces(flow, from)).collect();
+    if !covered.is_subset(&gradients) {
+        return Err("the norm scales a tensor that it is not the norm of".into());
+    }
+    if covered != gradients {
+        return Err("the norm scales some of its tensors only".into());
+    }
+    let terms: Vec<&BTreeSet<TermId>> = by_source.values().collect();
+    let (max, eps) = numbers(flow.module, &scaled, &terms)
+        .ok_or("tensors are not scaled by a number of the program over their norm where that is below 1")?;
+    let (form, outputs) = outputs(flow, &scaled, sum, (max, eps));
+    let clip = Clip { form, max: Scalar::new(max), eps: Scalar::new(eps) };
+    Ok(Some(Site { clip, sum, outputs }))
+}
+
+/// Whether an expression is more than a tensor that is kept or dropped.
+fn scales(module: &Module, scaled: &Scaled, term: TermId) -> bool {
+    let at = |norm: f64| scaled.terms.value(module, term, norm * norm, ELEMENTS[1]);
+    NORMS.iter().any(|&n| at(n).is_some_and(|v| v.is_finite() && v != 0.0 && v != ELEMENTS[1]))
+}
+
+/// Threshold and epsilon with which every tensor is scaled as a clipping does.
+fn numbers(module: &Module, scaled: &Scaled, tensors: &[&BTreeSet<TermId>]) -> Option<(f64, f64)> {
+    let terms: BTreeSet<TermId> = tensors.iter().flat_map(|t| t.iter().copied()).collect();
+    // A factor of 1 is gone from the program.
+    let mut all = BTreeSet::from([1.0f64.to_bits()]);
+    all.extend(terms.iter().flat_map(|&t| scaled.terms.numbers(t)));
+    let all: Vec<f64> = all.into_iter().map(f64::from_bits).filter(|v| *v > 0.0 && v.is_finite()).collect();
+    if all.len() > MAX_NUMBERS {
+        return None;
+    }
+    let mut best: Option<(f64, (f64, f64))> = None;
+    for &max in &all {
+        for eps in [0.0].into_iter().chain(all.iter().copied().filter(|&e| e < max)) {
+            let worst = |of: &BTreeSet<TermId>| -> f64 {
+                of.iter().map(|&t| distance(module, scaled, t, (max, eps))).fold(f64::INFINITY, f64::min)
+            };
+            let far = tensors.iter().map(|t| worst(t)).fold(0.0, f64::max);
+            if far <= NEAR && best.is_none_or(|b| far < b.0) {
+                best = Some((far, (max, eps)));
+            }
+        }
+    }
+    best.map(|b| b.1)
+}
+
+/// The largest relative difference of an expression and a clipped element.
+fn distance(module: &Module, scaled: &Scaled, term: TermId, (max, eps): (f64, f64)) -> f64 {
+    let mut far = 0.0f64;
+    for n in NORMS {
+        let norm = n * max;
+        for g in ELEMENTS {
+            let want = g * (max / (norm + eps)).min(1.0);
+            let Some(v) = scaled.terms.value(module, term, norm * norm, g) else { return f64::INFINITY };
+            far = far.max(if v.is_nan() { f64::INFINITY } else { (v - want).abs() / want.abs() });
+            if far > NEAR {
+                return far;
+            }
+        }
+    }
+    far
+}
+
+/// The scalars of the program that are results of the op, with the form that they show.
+fn outputs(
+    flow: &Flow<'_>,
+    scaled: &Scaled,
+    sum: ValueId,
+    (max, eps): (f64, f64),
+) -> (ClipForm, Vec<(ValueId, u32)>) {
+    let float = flow.ty(&Place { path: Path::new(), value: sum }).dtype;
+    let same = |term: TermId, is: Function<'_>| {
+        NORMS.iter().map(|n| n * max).chain([f64::INFINITY, f64::NAN]).all(|norm| {
+            let want = is(norm);
+            let value = scaled.terms.value(flow.module, term, norm * norm, 0.0);
+            value.is_some_and(|v| {
+                v == want || v.is_nan() && want.is_nan() || (v - want).abs() <= NEAR * want.abs()
+            })
+        })
+    };
+    let pick = |dtype: DType, is: Function<'_>| -> Vec<ValueId> {
+        let scalar = |at: &Place| flow.ty(at).rank() == 0 && flow.ty(at).dtype == dtype;
+        let own = scaled.scalars.iter().filter(|(at, _)| at.path.is_empty() && scalar(at));
+        own.filter(|(_, term)| same(**term, is)).map(|(at, _)| at.value).collect()
+    };
+    let ratio = |n: f64| max / (n + eps);
+    let forms: [(ClipForm, DType, Function<'_>); 3] = [
+        (ClipForm::Minimum, float, &|n| if n.is_nan() { n } else { ratio(n).min(1.0) }),
+        (ClipForm::Below, float, &|n| if ratio(n) < 1.0 { ratio(n) } else { 1.0 }),
+        (ClipForm::Within, DType::I1, &|n| f64::from(u8::from(n < max))),
+    ];
+    let mut found: Vec<(ValueId, u32)> = pick(float, &|n| n).into_iter().map(|v| (v, 0)).collect();
+    let shown = forms.map(|(form, dtype, is)| (form, pick(dtype, is)));
+    let shown = shown.into_iter().find(|(_, values)| !values.is_empty());
+    let (form, values) = shown.unwrap_or((ClipForm::Minimum, Vec::new()));
+    found.extend(values.into_iter().map(|v| (v, 1)));
+    (form, found)
+}
+
+fn unite(graph: &mut Graph, region: &Region, site: &Site, run: &mut Run) -> Result<(), WhyNot> {
+    let class = |graph: &Graph, v: ValueId| {
+        region.class(graph, 0, v).ok_or_else(|| WhyNot::Precondition("a value has no class".into()))
+    };
+    let sum = class(graph, site.sum)?;
+    let tuple = Builder::new(graph).fused(FusedKind::Clip(site.clip), &[sum], |module, types| {
+        define::clip::clip(module, types, &site.clip)
+    })?;
+    let mut outputs = Vec::new();
+    for &(v, result) in &site.outputs {
+        let name = if result == 0 { "norm" } else { "factor" };
+        outputs.push((name, result, class(graph, v)?));
+    }
+    introduce(
+        graph,
+        region,
+        ("clip", Tag::Real),
+        MultiOutput { tuple, inputs: vec![("sum", sum)], outputs },
+        run,
+    )
+}

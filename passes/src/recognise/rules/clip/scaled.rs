@@ -1,0 +1,164 @@
+//! What a program makes of a sum of squares: scalars of it alone, and tensors scaled by them. Both are expressions of
+//! two numbers, so that one trial judges all gradients, of whatever shape and layer.
+
+use super::flow::{Flow, Place};
+use super::squares::pieces;
+use msc_ir::interp::{EvalCx, Mode};
+use msc_ir::ops::convert::Convert;
+use msc_ir::{DType, Module, Op, Tensor, TensorType};
+use smallvec::SmallVec;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Ops that one value may be recomputed through; a clipping has about ten.
+const MAX_TERMS: usize = 64;
+
+/// An expression, by its place in [`Terms`].
+pub type TermId = usize;
+
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Term {
+    /// The sum of squares.
+    Sum(DType),
+    /// An element of a gradient.
+    Gradient(DType),
+    /// A number of the program, by its bits.
+    Number(DType, u64),
+    /// An elementwise op.
+    Op(Box<Op>, SmallVec<[TermId; 3]>, DType),
+}
+
+/// Expressions, each kept once.
+#[derive(Default)]
+pub struct Terms {
+    all: Vec<Term>,
+    index: BTreeMap<Term, TermId>,
+}
+
+impl Terms {
+    fn add(&mut self, term: Term) -> TermId {
+        *self.index.entry(term.clone()).or_insert_with(|| {
+            self.all.push(term);
+            self.all.len() - 1
+        })
+    }
+
+    /// Terms that a term is made of, itself included; operands first.
+    fn within(&self, of: TermId) -> BTreeSet<TermId> {
+        let mut out = BTreeSet::from([of]);
+        let mut todo = vec![of];
+        while let Some(t) = todo.pop() {
+            if let Term::Op(_, args, _) = &self.all[t] {
+                todo.extend(args.iter().copied().filter(|&a| out.insert(a)));
+            }
+        }
+        out
+    }
+
+    /// The numbers in an expression.
+    pub fn numbers(&self, of: TermId) -> BTreeSet<u64> {
+        let number = |t| match self.all[t] {
+            Term::Number(d, bits) if d.is_float() => Some(bits),
+            _ => None,
+        };
+        self.within(of).into_iter().filter_map(number).collect()
+    }
+
+    /// The value of an expression in wide mode. Operands stand before the terms made of them.
+    pub fn value(&self, module: &Module, of: TermId, sum: f64, gradient: f64) -> Option<f64> {
+        let cx = EvalCx::new(module, Mode::Wide, 0);
+        let held = |d: DType, v: f64| Tensor::scalar(cx.held(&TensorType::scalar(d)).dtype, v);
+        let mut made: BTreeMap<TermId, Tensor> = BTreeMap::new();
+        for t in self.within(of) {
+            let tensor = match &self.all[t] {
+                Term::Sum(d) => held(*d, sum),
+                Term::Gradient(d) => held(*d, gradient),
+                Term::Number(d, bits) => held(*d, f64::from_bits(*bits)),
+                Term::Op(op, args, d) => {
+                    let refs: Option<Vec<&Tensor>> = args.iter().map(|a| made.get(a)).collect();
+                    let mut out = cx.eval(op, &refs?, &[TensorType::scalar(*d)]).ok()?;
+                    out.pop()?
+                }
+            };
+            made.insert(t, tensor);
+        }
+        Some(made.get(&of)?.data.get_f64(0))
+    }
+}
+
+/// What is computed from a sum of squares.
+#[derive(Default)]
+pub struct Scaled {
+    /// The expressions.
+    pub terms: Terms,
+    /// What is made of the sum alone.
+    pub scalars: BTreeMap<Place, TermId>,
+    /// Tensors that are another one scaled: which, and how.
+    pub tensors: BTreeMap<Place, (Place, TermId)>,
+}
+
+impl Scaled {
+    /// Everything elementwise that is computed from `sum`, in whatever graph.
+    pub fn new(flow: &Flow<'_>, sum: &Place) -> Scaled {
+        let mut out = Scaled::default();
+        let term = out.terms.add(Term::Sum(flow.ty(sum).dtype));
+        out.scalars.insert(sum.clone(), term);
+        let mut todo = vec![sum.clone()];
+        while let Some(at) = todo.pop() {
+            for user in flow.users(&at) {
+                if out.visit(flow, &user) {
+                    todo.push(user);
+                }
+            }
+        }
+        out
+    }
+
+    /// Finds the expression of a value; whether it is new.
+    fn visit(&mut self, flow: &Flow<'_>, at: &Place) -> bool {
+        let Some((op, operands)) = flow.op(at) else { return false };
+        let layout = matches!(op, Op::Reshape(_) | Op::Permute(_) | Op::Broadcast(_));
+        let elementwise =
+            matches!(op, Op::Unary(_) | Op::Binary(_) | Op::Compare(_) | Op::Select(_) | Op::Convert(_));
+        if !layout && !elementwise || matches!(op, Op::Convert(Convert::Bits(_))) {
+            return false;
+        }
+        let mut source: Option<Place> = None;
+        let mut args: SmallVec<[TermId; 3]> = SmallVec::new();
+        for o in &operands {
+            let dtype = flow.ty(o).dtype;
+            let (from, term) = if let Some(&t) = self.scalars.get(o) {
+                (None, t)
+            } else if let Some((from, t)) = self.tensors.get(o) {
+                (Some(from.clone()), *t)
+            } else if let Some(v) = flow.number(o) {
+                (None, self.terms.add(Term::Number(dtype, v.to_bits())))
+            } else if layout || !dtype.is_float() {
+                return false;
+            } else {
+                (Some(o.clone()), self.terms.add(Term::Gradient(dtype)))
+            };
+            match (&source, from) {
+                (_, None) => {}
+                (Some(a), Some(b)) if *a != b && pieces(flow, a) != pieces(flow, &b) => return false,
+                (_, Some(b)) => source = Some(b),
+            }
+            args.push(term);
+        }
+        let term = if layout {
+            args[0]
+        } else {
+            let term = self.terms.add(Term::Op(Box::new(op.clone()), args, flow.ty(at).dtype));
+            if self.terms.within(term).len() > MAX_TERMS {
+                return false;
+            }
+            term
+        };
+        match source {
+            None => self.scalars.insert(at.clone(), term) != Some(term),
+            Some(from) => {
+                let new = (from, term);
+                self.tensors.insert(at.clone(), new.clone()) != Some(new)
+            }
+        }
+    }
+}
