@@ -1,6 +1,7 @@
 //! What is left between named operations in real training steps: nothing of the shape of scores, no second value of the
 //! shape of logits, no function that belongs to a named operation; and how many plain ops a layer keeps.
 
+use msc_ir::ops::binary::BinaryKind;
 use msc_ir::ops::fused::FusedKind;
 use msc_ir::ops::unary::UnaryKind;
 use msc_ir::{Graph, GraphId, Module, Op, OpId, Operation, ValueDef, ValueId};
@@ -11,7 +12,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Fixtures in which something is left, with the reason.
-const KNOWN: &[(&str, &str)] = &[];
+const KNOWN: &[(&str, &str)] = &[
+    ("gemma2_torchax_l4_tiny", "the tanh that caps the logits is no part of the loss"),
+    (
+        "llama_torchxla_tiny",
+        "its literals are arguments, eps among them: its norms are not known to be norms",
+    ),
+];
 
 fn fixtures() -> Vec<PathBuf> {
     let own = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../fixtures/stablehlo");
@@ -19,7 +26,7 @@ fn fixtures() -> Vec<PathBuf> {
     let mut out: Vec<PathBuf> = std::fs::read_dir(root)
         .expect("a folder of fixtures")
         .map(|e| e.expect("an entry").path().join("model.mlir"))
-        .filter(|f| f.is_file() && f.with_file_name("inputs.npz").is_file())
+        .filter(|f| f.is_file())
         .collect();
     out.sort();
     out
@@ -48,7 +55,7 @@ fn graphs(module: &Module) -> Vec<GraphId> {
 }
 
 /// Values that nothing but indices and constants go into: tables of positions.
-fn tables(module: &Module, g: &Graph) -> BTreeSet<ValueId> {
+fn tables(g: &Graph) -> BTreeSet<ValueId> {
     let mut out: BTreeSet<ValueId> =
         g.params().iter().copied().filter(|&p| !g.ty(p).dtype.is_float()).collect();
     for (_, d) in g.ops() {
@@ -57,7 +64,6 @@ fn tables(module: &Module, g: &Graph) -> BTreeSet<ValueId> {
             out.extend(&d.results);
         }
     }
-    let _ = module;
     out
 }
 
@@ -104,17 +110,39 @@ fn scores(module: &Module, graphs: &[GraphId]) -> Vec<String> {
     out
 }
 
+/// Whether a value is used as a table of rotations alone, in its graph or in those that it calls.
+fn is_table_of_rotations(g: &Graph, v: ValueId) -> bool {
+    let mut todo = vec![v];
+    while let Some(v) = todo.pop() {
+        for u in &g.value(v).uses {
+            let d = g.op(u.op);
+            match &d.op {
+                Op::Fused(f) if matches!(f.kind, FusedKind::Rope { .. }) && u.index > 0 => {}
+                Op::Call(_) | Op::While(_) => {}
+                Op::Broadcast(_) | Op::Reshape(_) | Op::Permute(_) | Op::Convert(_) | Op::Concatenate(_) => {
+                    todo.extend(&d.results);
+                }
+                // Scaled tables.
+                Op::Binary(b) if b.kind == BinaryKind::Multiply => todo.extend(&d.results),
+                _ => return false,
+            }
+        }
+    }
+    true
+}
+
 /// Functions of floats that are outside named operations and no tables.
 fn functions(module: &Module, graphs: &[GraphId]) -> Vec<String> {
     use UnaryKind::*;
     let mut out = Vec::new();
     for &g in graphs {
         let g = module.graph(g);
-        let tables = tables(module, g);
+        let tables = tables(g);
         for (_, d) in g.ops() {
             if let Op::Unary(u) = &d.op
                 && matches!(u.kind, Exponential | Rsqrt | Erf | Tanh | Sine | Cosine)
                 && !d.results.iter().any(|r| tables.contains(r))
+                && !(matches!(u.kind, Sine | Cosine) && is_table_of_rotations(g, d.results[0]))
                 // Numbers of an optimizer's schedule.
                 && g.ty(d.results[0]).elements() > 1
             {
