@@ -90,8 +90,10 @@ fn attempt(flow: &Flow<'_>, sum: ValueId) -> Result<Option<Site>, String> {
     let Some(gradients) = squares::summed(flow, &total) else { return Ok(None) };
     let scaled = Scaled::new(flow, &total);
     let mut by_source: BTreeMap<&Place, BTreeSet<TermId>> = BTreeMap::new();
+    // Tensors are many, ways of scaling them few.
+    let mut known: BTreeMap<TermId, bool> = BTreeMap::new();
     for (from, term) in scaled.tensors.values() {
-        if scales(flow.module, &scaled, *term) {
+        if *known.entry(*term).or_insert_with(|| scales(flow.module, &scaled, *term)) {
             by_source.entry(from).or_default().insert(*term);
         }
     }
@@ -111,7 +113,7 @@ fn attempt(flow: &Flow<'_>, sum: ValueId) -> Result<Option<Site>, String> {
     if covered != gradients {
         return Err("the norm scales some of its tensors only".into());
     }
-    let terms: Vec<&BTreeSet<TermId>> = by_source.values().collect();
+    let terms: BTreeSet<&BTreeSet<TermId>> = by_source.values().collect();
     let (max, eps) = numbers(flow.module, &scaled, &terms)
         .ok_or("tensors are not scaled by a number of the program over their norm where that is below 1")?;
     let (form, outputs) = outputs(flow, &scaled, sum, (max, eps));
@@ -126,7 +128,7 @@ fn scales(module: &Module, scaled: &Scaled, term: TermId) -> bool {
 }
 
 /// Threshold and epsilon with which every tensor is scaled as a clipping does.
-fn numbers(module: &Module, scaled: &Scaled, tensors: &[&BTreeSet<TermId>]) -> Option<(f64, f64)> {
+fn numbers(module: &Module, scaled: &Scaled, tensors: &BTreeSet<&BTreeSet<TermId>>) -> Option<(f64, f64)> {
     let terms: BTreeSet<TermId> = tensors.iter().flat_map(|t| t.iter().copied()).collect();
     // A factor of 1 is gone from the program.
     let mut all = BTreeSet::from([1.0f64.to_bits()]);
