@@ -253,7 +253,7 @@ fn data_seeds() -> Vec<Vec<u8>> {
     for name in ["x.npz", "x.safetensors"] {
         let path = dir.path().join(name);
         for part in list.chunks(4) {
-            msc_runtime::data::write(&path, part).expect("it is written");
+            msc_runtime::data::write(&path, part, None).expect("it is written");
             out.push(bytes(&path));
         }
     }

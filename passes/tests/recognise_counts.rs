@@ -45,6 +45,9 @@ const EXPECTED: &[Expected] = &[
     rms("llama_flax_tiny", (3, 5), (3, 5)),
     rms("llama_flax_tp8_tiny", (3, 5), (3, 5)),
     rms("llama_fp16_scaled", (3, 5), (3, 5)),
+    // Two layers, whole in the entry; the first norm needs no gradient.
+    rms("llama_lora", (5, 5), (4, 4)),
+    rms("lora_jax_l6", (7, 13), (6, 12)),
     rms("llama_l4_b8_clipoff_flax_tiny", (3, 9), (3, 9)),
     rms("llama_l4_b8_flax_tiny", (3, 9), (3, 9)),
     rms("llama_maxtext_fsdp2_tp2_tiny", (5, 9), (3, 5)),
@@ -137,6 +140,89 @@ const STEPS: &[Step] = &[
     Step { fixture: "mixtral_torchax_tiny", adamw: (22, 41), clip: (1, 1), route: (1, 2) },
     Step { fixture: "qwen2_torchax_bf16master_tiny", adamw: (14, 26), clip: (1, 1), route: (0, 0) },
 ];
+
+/// Executions of everything else, with gradients: copies that the backward computes again count.
+struct Rest {
+    fixture: &'static str,
+    attention: [u64; 2],
+    rope: [u64; 2],
+    activation: (&'static str, [u64; 2]),
+    softmax: [u64; 2],
+}
+
+const fn rest(fixture: &'static str, n: u64, again: u64, activation: &'static str, rotates: u64) -> Rest {
+    Rest {
+        fixture,
+        attention: [n + again, n],
+        rope: [rotates * (n + again), rotates * n],
+        activation: (activation, [n + again, n]),
+        softmax: [0, 0],
+    }
+}
+
+/// Rotations turn queries and keys: two an attention.
+const REST: &[Rest] = &[
+    // One activation more in the head.
+    Rest { activation: ("gelu", [3, 3]), ..rest("bert_flax_tiny", 2, 0, "gelu", 0) },
+    Rest { activation: ("gelu", [3, 3]), ..rest("bert_padded_flax_tiny", 2, 0, "gelu", 0) },
+    rest("gemma2_torchax_l4_tiny", 4, 0, "geglu", 2),
+    rest("gpt2_dropout_flax_tiny", 2, 0, "gelu", 0),
+    rest("gpt2_flax_tiny", 2, 0, "gelu", 0),
+    rest("gpt2_l4_b8_flax_tiny", 4, 0, "gelu", 0),
+    rest("gpt2_torchax_tiny", 2, 0, "gelu", 0),
+    rest("llama_flax_dp2_tp4_tiny", 2, 0, "swiglu", 2),
+    rest("llama_flax_scan_gradaccum_tiny", 8, 8, "swiglu", 2),
+    rest("llama_flax_scan_remat_tiny", 4, 4, "swiglu", 2),
+    rest("llama_flax_tiny", 2, 0, "swiglu", 2),
+    rest("llama_flax_tp8_tiny", 2, 0, "swiglu", 2),
+    rest("llama_fp16_scaled", 2, 0, "swiglu", 2),
+    rest("llama_l4_b8_clipoff_flax_tiny", 4, 0, "swiglu", 2),
+    rest("llama_l4_b8_flax_tiny", 4, 0, "swiglu", 2),
+    // Nothing below the first layer's keys is trained.
+    Rest { rope: [4, 3], ..rest("llama_lora", 2, 0, "swiglu", 2) },
+    Rest { rope: [12, 11], ..rest("lora_jax_l6", 6, 0, "swiglu", 2) },
+    rest("llama_maxtext_fsdp2_tp2_tiny", 2, 2, "swiglu", 2),
+    rest("llama_torchax_remat_tiny", 2, 2, "swiglu", 2),
+    rest("llama_torchax_tiny", 2, 0, "swiglu", 2),
+    rest("llama_torchxla_tiny", 2, 0, "swiglu", 2),
+    rest("llama_torchxla_tiny_const", 2, 0, "swiglu", 2),
+    // Four experts, each on all tokens; a router is a softmax.
+    Rest { activation: ("swiglu", [8, 8]), softmax: [2, 2], ..rest("mixtral_aux_b8", 2, 0, "swiglu", 2) },
+    Rest {
+        activation: ("swiglu", [8, 8]),
+        softmax: [2, 2],
+        ..rest("mixtral_torchax_tiny", 2, 0, "swiglu", 2)
+    },
+    rest("qwen2_torchax_bf16master_tiny", 2, 0, "swiglu", 2),
+];
+
+/// Attentions, rotations, activations and softmaxes; of activations no other than the architecture's.
+#[test]
+fn every_attention_rotation_and_activation_is_found() {
+    let root = fixtures();
+    let (mut wrong, mut seen) = (Vec::new(), 0);
+    for e in REST {
+        let file = root.join(e.fixture).join("model.mlir");
+        if !file.is_file() {
+            continue;
+        }
+        seen += 1;
+        let report = report(&file);
+        let count = |name: &str| report.fusions.get(name).map_or(0, |f| f.executed);
+        let pair = |name: &str| [count(name), count(&format!("{name}_grad"))];
+        let mut expected = vec![("attention", e.attention), ("rope", e.rope), ("softmax", e.softmax)];
+        for name in ["silu", "swiglu", "gelu", "geglu"] {
+            expected.push((name, if name == e.activation.0 { e.activation.1 } else { [0, 0] }));
+        }
+        for (name, expected) in expected {
+            if pair(name) != expected {
+                wrong.push(format!("{} {name}: {:?} of {expected:?}", e.fixture, pair(name)));
+            }
+        }
+    }
+    assert!(seen >= 8, "fixtures are missing");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
 
 fn fixtures() -> PathBuf {
     let own = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../fixtures/stablehlo");

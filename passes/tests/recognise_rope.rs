@@ -154,3 +154,74 @@ fn neighbours_and_parts() {
     assert_eq!(sites(&report, "rope"), 1, "{:?}", report.regions[0].refused);
     assert!(text::print(&after).contains("interleaved = true"), "{}", text::print(&after));
 }
+
+/// Halves of a sum that was split into heads, and of a value that is spread over a batch of one.
+#[test]
+fn what_is_rotated_may_be_anything() {
+    let half = "f32[1,3,4,4]";
+    let x = "f32[1,3,4,8]";
+    let cut = |from: usize, to: usize| {
+        format!(
+            "slice %5 {{limit = [1, 3, 4, {to}], start = [0, 0, 0, {from}], stride = [1, 1, 1, 1]}} : {half}"
+        )
+    };
+    let source = |made: &str, params: &str| {
+        let body = format!(
+            "{made}  %6 = {}\n  %7 = {}\n  %8 = broadcast_in_dim %2 {{dims = [2, 3], shape = [1, 3, 4, 4]}} : {half}\n  \
+             %9 = broadcast_in_dim %3 {{dims = [2, 3], shape = [1, 3, 4, 4]}} : {half}\n  %10 = multiply %6, %8 : {half}\n  \
+             %11 = multiply %7, %9 : {half}\n  %12 = subtract %10, %11 : {half}\n  %13 = multiply %7, %8 : {half}\n  \
+             %14 = multiply %6, %9 : {half}\n  %15 = add %13, %14 : {half}\n  \
+             %16 = concatenate %12, %15 {{dim = 3}} : {x}\n  return %16\n",
+            cut(0, 4),
+            cut(4, 8),
+        );
+        module(params, &body)
+    };
+    let tables = "%2: f32[4,4], %3: f32[4,4]";
+    let sum = source(
+        &format!("  %4 = add %0, %1 : f32[3,4,8]\n  %5 = reshape %4 {{shape = [1, 3, 4, 8]}} : {x}\n"),
+        &format!("%0: f32[3,4,8], %1: f32[3,4,8], {tables}"),
+    );
+    let spread = source(
+        &format!(
+            "  %4 = multiply %0, %1 : f32[3,4,8]\n  %5 = broadcast_in_dim %4 {{dims = [1, 2, 3], shape = [1, 3, 4, 8]}} : {x}\n"
+        ),
+        &format!("%0: f32[3,4,8], %1: f32[3,4,8], {tables}"),
+    );
+    for source in [sum, spread] {
+        let (_, report) = recognised(&source);
+        assert_eq!(sites(&report, "rope"), 1, "{:?}", report.regions[0].refused);
+    }
+}
+
+/// A narrow value by tables in f32: rounded once forward, each product in the gradient. Rounded elsewhere it is none.
+#[test]
+fn wider_tables() {
+    let x = "bf16[2,3,4,8]";
+    let forward = |early: bool| {
+        let sum = match early {
+            false => {
+                "  %13 = add %10, %12 : f32[2,3,4,8]\n  %14 = convert %13 {dtype = bf16} : bf16[2,3,4,8]\n"
+            }
+            true => {
+                "  %13 = convert %10 {dtype = bf16} : bf16[2,3,4,8]\n  %14 = convert %12 {dtype = bf16} : bf16[2,3,4,8]\n  %15 = add %13, %14 : bf16[2,3,4,8]\n"
+            }
+        };
+        let last = if early { "%15" } else { "%14" };
+        let body = format!(
+            "  %3 = {}\n  %4 = {}\n  %5 = {}\n  %6 = {}\n  %7 = negate %6 : bf16[2,3,4,4]\n  \
+             %8 = concatenate %7, %5 {{dim = 3}} : {x}\n  %9 = convert %0 {{dtype = f32}} : {X}\n  \
+             %10 = multiply %9, %3 : {X}\n  %11 = convert %8 {{dtype = f32}} : {X}\n  %12 = multiply %11, %4 : {X}\n  \
+{sum}  return {last}\n",
+            table("%1"),
+            table("%2"),
+            slice("%0", 0, 4, "bf16[2,3,4,4]"),
+            slice("%0", 4, 8, "bf16[2,3,4,4]"),
+        );
+        module(&format!("%0: {x}, %1: f32[4,8], %2: f32[4,8]"), &body)
+    };
+    let (_, report) = recognised(&forward(false));
+    assert_eq!(sites(&report, "rope"), 1, "{:?}", report.regions[0].refused);
+    let (_, report) = recognised(&forward(true));
+    assert_eq!(sites(&report, "rope"), 0, "it is rounded twice");
+}
