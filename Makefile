@@ -27,6 +27,7 @@ test: setup
 
 test-all: test
 	cargo nextest run --workspace --run-ignored ignored-only --no-fail-fast
+	cargo check -q --manifest-path fuzz/Cargo.toml --all-targets
 
 # The repository's fixtures, or those of the folder MSC_FIXTURES instead, which alone are written to docs/oracle.md: the
 # page is about more fixtures than the repository holds.
@@ -43,7 +44,6 @@ near-misses: setup
 lint: setup
 	cargo fmt --all --check
 	cargo clippy -q --workspace --all-targets -- -D warnings
-	cargo check -q --manifest-path fuzz/Cargo.toml --all-targets
 	RUSTDOCFLAGS="-D warnings" cargo doc -q --workspace --no-deps
 
 doc: setup
