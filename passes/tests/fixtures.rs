@@ -149,9 +149,20 @@ fn every_fixture_keeps_every_bit() {
         seen += 1;
         println!("{}: {} templates", folder.display(), t.templates.len());
         // Of two layers with one that needs no gradient below it, only the forward repeats.
-        let partial = t.notes.iter().any(|n| n.starts_with("part of the layers is no template"));
-        let found = !t.templates.is_empty() || !t.loops.is_empty() || partial;
-        assert!(found, "{}: {:?}", folder.display(), t.notes);
+        let adapters = folder.ends_with("llama_lora");
+        if adapters {
+            assert!(
+                t.notes.iter().any(|n| n.starts_with("part of the layers is no template")),
+                "{:?}",
+                t.notes
+            );
+        }
+        assert!(
+            adapters || !t.templates.is_empty() || !t.loops.is_empty(),
+            "{}: {:?}",
+            folder.display(),
+            t.notes
+        );
     }
     assert!(seen > 0);
 }

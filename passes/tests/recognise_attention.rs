@@ -10,7 +10,7 @@ use attention::{Fault, Mask, PLAIN, Scale, Spelling, attention};
 use msc_ir::interp::{Mode, run};
 use msc_ir::ops::attention::ScoreStep;
 use msc_ir::ops::fused::FusedKind;
-use msc_ir::{DType, FactorKind, Module, Op, Operation, Tensor, TensorType, text};
+use msc_ir::{DType, FactorKind, Module, Operation, Tensor, TensorType, text};
 use msc_passes::recognise::check::random::Random;
 use msc_passes::recognise::{Report, recognise_graph};
 use recognised::{assert_reasons_hold, assert_same_numbers, sites};
@@ -186,11 +186,7 @@ fn batch_and_heads_split() {
     let (module, _) = found(&PLAIN);
     let graph = module.graph(module.entry().expect("an entry").graph);
     let mut seen = 0;
-    for (_, data) in graph.ops() {
-        let Op::Fused(f) = &data.op else { continue };
-        let operands: Vec<&TensorType> = data.operands.iter().map(|&v| graph.ty(v)).collect();
-        let results: Vec<TensorType> = data.results.iter().map(|&v| graph.ty(v).clone()).collect();
-        let rule = f.factor_rule(&operands, &results, &module);
+    for (f, rule) in recognised::fused_rules(&module, graph) {
         // Keys are operand 1: [B,K,T,h].
         for d in [0, 1] {
             for &factor in &rule.operands[1][d] {

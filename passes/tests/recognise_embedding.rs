@@ -4,7 +4,7 @@ mod recognised;
 
 use msc_ir::interp::Mode;
 use msc_ir::ops::fused::{FusedKind, Outside};
-use msc_ir::{FactorKind, Module, Monoid, Op, Operation, TensorType};
+use msc_ir::{FactorKind, Module, Monoid, Op};
 use msc_passes::recognise::Report;
 use recognised::{Bounds, recognised, sites};
 
@@ -218,11 +218,7 @@ fn rows_and_width_split() {
     let (_, _, module, _) = PLAIN.counts();
     let graph = module.graph(module.graph_by_name("main").expect("main"));
     let mut seen = 0;
-    for (_, data) in graph.ops() {
-        let Op::Fused(f) = &data.op else { continue };
-        let operands: Vec<&TensorType> = data.operands.iter().map(|&v| graph.ty(v)).collect();
-        let results: Vec<TensorType> = data.results.iter().map(|&v| graph.ty(v).clone()).collect();
-        let rule = f.factor_rule(&operands, &results, &module);
+    for (f, rule) in recognised::fused_rules(&module, graph) {
         let kind = |o: usize, d: usize| rule.factors[rule.operands[o][d][0]].kind;
         match f.kind {
             FusedKind::Embedding { .. } => {

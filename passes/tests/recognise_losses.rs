@@ -246,11 +246,7 @@ fn rows_split() {
     let (module, _) = found(&PLAIN);
     let graph = module.graph(module.entry().expect("an entry").graph);
     let mut seen = 0;
-    for (_, data) in graph.ops() {
-        let Op::Fused(f) = &data.op else { continue };
-        let operands: Vec<&TensorType> = data.operands.iter().map(|&v| graph.ty(v)).collect();
-        let results: Vec<TensorType> = data.results.iter().map(|&v| graph.ty(v).clone()).collect();
-        let rule = f.factor_rule(&operands, &results, &module);
+    for (f, rule) in recognised::fused_rules(&module, graph) {
         for d in [0, 1] {
             for &factor in &rule.operands[0][d] {
                 assert_eq!(rule.factors[factor].kind, FactorKind::Pass, "{} dimension {d}", f.kind.name());

@@ -2,8 +2,10 @@
 
 #![allow(dead_code)]
 
+use msc_ir::factor::FactorRule;
 use msc_ir::interp::{Mode, run};
-use msc_ir::{GraphId, Module, Tensor, TensorType, text};
+use msc_ir::ops::fused::Fused;
+use msc_ir::{Graph, GraphId, Module, Op, OpData, Operation, Tensor, TensorType, text};
 use msc_passes::recognise::check::difference;
 use msc_passes::recognise::check::random::Random;
 use msc_passes::recognise::{Report, recognise_graph, replay};
@@ -93,4 +95,15 @@ pub fn assert_reasons_hold(after: &Module, report: &Report, bound: f64) {
             .unwrap_or_else(|e| panic!("{e}: {r:?}\n{}", text::print(after)));
         assert!(d < bound, "{} differs by {d}", r.rule);
     }
+}
+
+/// The named ops of a graph with their factor rules.
+pub fn fused_rules(module: &Module, graph: &Graph) -> Vec<(Fused, FactorRule)> {
+    let rule = |data: &OpData| {
+        let Op::Fused(f) = &data.op else { return None };
+        let operands: Vec<&TensorType> = data.operands.iter().map(|&v| graph.ty(v)).collect();
+        let results: Vec<TensorType> = data.results.iter().map(|&v| graph.ty(v).clone()).collect();
+        Some((f.clone(), f.factor_rule(&operands, &results, module)))
+    };
+    graph.ops().filter_map(|(_, data)| rule(data)).collect()
 }

@@ -332,6 +332,24 @@ pub fn same_bits(a: &Tensor, b: &Tensor) -> bool {
     a.ty() == b.ty() && a.data.to_f64s().into_iter().zip(b.data.to_f64s()).all(same)
 }
 
+/// Share of elements that agree bit for bit where narrow floats occur and are rounded at the same places: a sum in
+/// another order may move one across the border between two of them, a rounding elsewhere moves half of them.
+pub const SAME_ROUNDING: f64 = 0.9;
+
+/// The share of elements of two tensors that are the same: bit for bit in narrow types, in wide ones up to what a sum in
+/// another order does, which is far below the rounding of a narrow value on the way.
+pub(crate) fn alike(a: &Tensor, b: &Tensor) -> f64 {
+    /// Relative to the largest element; f16 rounds at 5e-4.
+    const WIDE_ROUNDING: f64 = 3e-5;
+    let narrow = matches!(a.dtype(), DType::BF16 | DType::F16);
+    let (a, b) = (a.data.to_f64s(), b.data.to_f64s());
+    let largest = a.iter().filter(|x| x.is_finite()).fold(0.0f64, |m, x| m.max(x.abs()));
+    let near = if narrow { 0.0 } else { WIDE_ROUNDING * largest };
+    let same = |(x, y): &(&f64, &f64)| x == y || (*x - *y).abs() <= near || x.is_nan() && y.is_nan();
+    let n = a.iter().zip(&b).filter(same).count();
+    if a.is_empty() { 1.0 } else { n as f64 / a.len() as f64 }
+}
+
 /// The largest difference where `a` is finite, relative to its largest finite element, at least 1.
 pub fn difference(a: &Tensor, b: &Tensor) -> f64 {
     difference_to(a, b, 1.0)

@@ -291,15 +291,32 @@ pub(crate) fn introduce(
     op: MultiOutput,
     run: &mut Run,
 ) -> std::result::Result<(), WhyNot> {
+    let of = |&(_, result, class): &(_, u32, Id)| (class, Builder::new(graph).project(op.tuple, result));
+    let unions: Vec<(Id, Id)> = op.outputs.iter().map(of).collect();
+    let reason = |graph: &Graph, op: &MultiOutput| reason(graph, region, by, op);
+    introduce_by(graph, region, by.0, (op, unions), reason, run)
+}
+
+/// The same with the unions that say so, and the reason as `reason` makes it once the op is known to fit.
+///
+/// # Errors
+/// If the program's order forbids it.
+pub(crate) fn introduce_by(
+    graph: &mut Graph,
+    region: &Region,
+    rule: &'static str,
+    (op, unions): (MultiOutput, Vec<(Id, Id)>),
+    reason: impl FnOnce(&Graph, &MultiOutput) -> Option<Reason>,
+    run: &mut Run,
+) -> std::result::Result<(), WhyNot> {
     graph.rebuild();
     acyclic(graph, region, &op)?;
-    run.reasons.extend(reason(graph, region, by, &op));
-    for &(_, result, class) in &op.outputs {
-        let made = Builder::new(graph).project(op.tuple, result);
-        graph.union(class, made);
+    run.reasons.extend(reason(graph, &op));
+    for (a, b) in unions {
+        graph.union(a, b);
     }
     graph.rebuild();
-    *run.applied.entry(by.0).or_insert(0) += 1;
+    *run.applied.entry(rule).or_insert(0) += 1;
     Ok(())
 }
 
@@ -326,12 +343,7 @@ pub(crate) fn acyclic(graph: &Graph, region: &Region, op: &MultiOutput) -> std::
     Ok(())
 }
 
-fn reason(
-    graph: &Graph,
-    region: &Region,
-    (rule, tag): (&'static str, Tag),
-    op: &MultiOutput,
-) -> Option<Reason> {
+fn reason(graph: &Graph, region: &Region, by: (&'static str, Tag), op: &MultiOutput) -> Option<Reason> {
     let all = region.values_by_class(graph);
     let cut = |list: Vec<(&'static str, u32, Id)>| -> Vec<CutValue> {
         list.into_iter()
@@ -371,24 +383,52 @@ fn reason(
             })
             .collect()
     };
-    let fused = graph[op.tuple].nodes.iter().find_map(|n| match n {
-        Node::Op { op, .. } => match graph.analysis.op(*op) {
-            msc_ir::Op::Fused(f) => Some(f.clone()),
-            _ => None,
-        },
-        _ => None,
-    })?;
     let inputs = cut(op.inputs.iter().map(|&(n, c)| (n, 0, c)).collect());
-    let name = seed(rule, &inputs);
-    Some(Reason {
-        rule,
-        tag,
-        op: graph.find(op.tuple),
-        fused,
-        inputs,
-        outputs: cut(op.outputs.clone()),
-        seeds: [name, name.rotate_left(17) ^ 0x9e37_79b9_7f4a_7c15],
-    })
+    Reason::new(graph, by, op.tuple, inputs, cut(op.outputs.clone()))
+}
+
+impl Reason {
+    /// Why the op of class `tuple` was introduced, and by which rule; `None` if the class holds no named op.
+    pub(crate) fn new(
+        graph: &Graph,
+        (rule, tag): (&'static str, Tag),
+        tuple: Id,
+        inputs: Vec<CutValue>,
+        outputs: Vec<CutValue>,
+    ) -> Option<Reason> {
+        let fused = graph[tuple].nodes.iter().find_map(|n| match n {
+            Node::Op { op, .. } => match graph.analysis.op(*op) {
+                msc_ir::Op::Fused(f) => Some(f.clone()),
+                _ => None,
+            },
+            _ => None,
+        })?;
+        let name = seed(rule, &inputs);
+        let seeds = [name, name.rotate_left(17) ^ 0x9e37_79b9_7f4a_7c15];
+        Some(Reason { rule, tag, op: graph.find(tuple), fused, inputs, outputs, seeds })
+    }
+}
+
+impl CutValue {
+    /// A value of the program, of all the `values` of its class, and the layout ops between it and the op.
+    pub(crate) fn of(
+        (name, result): (&'static str, u32),
+        ty: TensorType,
+        values: Vec<At>,
+        layout: &[msc_ir::Op],
+        source: String,
+    ) -> CutValue {
+        CutValue {
+            name,
+            ty,
+            result,
+            values,
+            layout: layout.to_vec(),
+            given_by: None,
+            sum_of: Vec::new(),
+            source,
+        }
+    }
 }
 
 /// The values of the program that a class is the sum of, by additions that a rule made.

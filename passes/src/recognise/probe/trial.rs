@@ -9,7 +9,7 @@ use super::band::Band;
 use super::indexed::{Indexed, Numbers, iotas_are_compared, recount, same_nans};
 use super::program::Slice;
 use crate::recognise::check::random::Random;
-use crate::recognise::check::{difference, tolerance};
+use crate::recognise::check::{SAME_ROUNDING, alike, difference, tolerance};
 use msc_ir::factor::resize::resize_atoms;
 use msc_ir::factor::solve::{AtomId, Atoms};
 use msc_ir::interp::{self, Mode};
@@ -24,13 +24,6 @@ const LARGE: usize = 1 << 14;
 
 /// Sizes that atoms are cut to, in turn, so that no two dimensions are mixed up unnoticed.
 const SMALL: [[usize; 4]; 2] = [[8, 7, 6, 9], [3, 4, 5, 2]];
-
-/// Share of elements that must agree bit for bit where roundings count. A sum in another order may move one
-/// element across the border between two narrow numbers; a rounding elsewhere moves half of them.
-const SAME_ROUNDING: f64 = 0.9;
-
-/// Rounding that adds up in f32 over a row, relative to the largest element; f16 rounds at 5e-4.
-const WIDE_ROUNDING: f64 = 3e-5;
 
 /// Draws per size where parameters are indices.
 const INDEXED_SEEDS: u64 = 8;
@@ -208,16 +201,4 @@ fn random(ty: &TensorType, amplitude: f64, rng: &mut Random) -> Tensor {
 fn relative(a: &Tensor, b: &Tensor) -> f64 {
     let scale = a.data.to_f64s().into_iter().filter(|x| x.is_finite()).fold(0.0f64, |m, x| m.max(x.abs()));
     difference(a, b) / scale.clamp(1e-6, 1.0)
-}
-
-/// The share of elements that are the same: bit for bit in narrow types, in wide ones up to their own rounding, which
-/// is far below that of a narrow value on the way.
-fn alike(a: &Tensor, b: &Tensor) -> f64 {
-    let narrow = matches!(a.dtype(), DType::BF16 | DType::F16);
-    let (a, b) = (a.data.to_f64s(), b.data.to_f64s());
-    let largest = a.iter().filter(|x| x.is_finite()).fold(0.0f64, |m, x| m.max(x.abs()));
-    let near = if narrow { 0.0 } else { WIDE_ROUNDING * largest };
-    let same = |(x, y): &(&f64, &f64)| x == y || (*x - *y).abs() <= near || x.is_nan() && y.is_nan();
-    let n = a.iter().zip(&b).filter(same).count();
-    if a.is_empty() { 1.0 } else { n as f64 / a.len() as f64 }
 }

@@ -6,7 +6,7 @@ use crate::recognise::define;
 use crate::recognise::engine::build::Builder;
 use crate::recognise::engine::region::Region;
 use crate::recognise::engine::rule::{MultiOutput, Tag, WhyNot};
-use crate::recognise::engine::run::{CutValue, Reason, Run, acyclic, seed};
+use crate::recognise::engine::run::{CutValue, Reason, Run, introduce_by};
 use crate::recognise::engine::term::{Graph, Node};
 use egg::Id;
 use msc_ir::Op;
@@ -57,16 +57,8 @@ pub(crate) fn unite(
         outputs.push((o.name, o.result, value));
     }
     let op = MultiOutput { tuple, inputs, outputs };
-    graph.rebuild();
-    acyclic(graph, region, &op)?;
-    if let Some(reason) = reason(graph, region, p, found, &op) {
-        run.reasons.push(reason);
-    }
-    for (a, b) in unions {
-        graph.union(a, b);
-    }
-    graph.rebuild();
-    *run.applied.entry(found.rule).or_insert(0) += 1;
+    let reason = |graph: &Graph, op: &MultiOutput| reason(graph, region, p, found, op);
+    introduce_by(graph, region, found.rule, (op, unions), reason, run)?;
     Ok(tuple)
 }
 
@@ -77,27 +69,13 @@ fn reason(
     found: &Found,
     op: &MultiOutput,
 ) -> Option<Reason> {
-    let fused = graph[op.tuple].nodes.iter().find_map(|n| match n {
-        Node::Op { op, .. } => match graph.analysis.op(*op) {
-            Op::Fused(f) => Some(f.clone()),
-            _ => None,
-        },
-        _ => None,
-    })?;
     let values = region.values_by_class(graph);
     let of = |name, value: Index, result, layout: &[Op], ty| -> Option<CutValue> {
         let at = p.values[value].at;
         let class = region.class(graph, at.part, at.value)?;
-        Some(CutValue {
-            name,
-            ty,
-            result,
-            values: values.get(&class).cloned().unwrap_or_default(),
-            layout: layout.to_vec(),
-            given_by: None,
-            sum_of: Vec::new(),
-            source: graph.analysis.module.locations.describe(p.values[value].loc),
-        })
+        let values = values.get(&class).cloned().unwrap_or_default();
+        let source = graph.analysis.module.locations.describe(p.values[value].loc);
+        Some(CutValue::of((name, result), ty, values, layout, source))
     };
     let ty = |c: Id| graph[c].data.types.first().cloned();
     let mut inputs = Vec::new();
@@ -109,27 +87,10 @@ fn reason(
             Node::Project { index, tuple } => Some((graph.find(tuple[0]), *index)),
             _ => None,
         });
-        inputs.push(CutValue {
-            name,
-            ty: ty(c)?,
-            result: 0,
-            values: Vec::new(),
-            layout: Vec::new(),
-            given_by,
-            sum_of: Vec::new(),
-            source: "a result of the forward op".into(),
-        });
+        let source = "a result of the forward op".to_string();
+        inputs.push(CutValue { given_by, ..CutValue::of((name, 0), ty(c)?, Vec::new(), &[], source) });
     }
     let output = |o: &Output| of(o.name, o.value, o.result, &o.ops, p.values[o.value].ty.clone());
     let outputs: Vec<CutValue> = found.outputs.iter().filter_map(output).collect();
-    let name = seed(found.rule, &inputs);
-    Some(Reason {
-        rule: found.rule,
-        tag: Tag::Real,
-        op: graph.find(op.tuple),
-        fused,
-        inputs,
-        outputs,
-        seeds: [name, name.rotate_left(17) ^ 0x9e37_79b9_7f4a_7c15],
-    })
+    Reason::new(graph, (found.rule, Tag::Real), op.tuple, inputs, outputs)
 }

@@ -61,19 +61,6 @@ pub(super) fn is_narrow(t: &TensorType) -> bool {
     matches!(t.dtype, DType::BF16 | DType::F16)
 }
 
-/// The share of elements that agree: bit for bit in narrow types, elsewhere up to what a sum in another order does.
-pub(super) fn alike(a: &Tensor, b: &Tensor) -> f64 {
-    /// Far below the rounding of a narrow value on the way, far above that of f32.
-    const WIDE_ROUNDING: f64 = 3e-5;
-    let narrow = is_narrow(&a.ty());
-    let (a, b) = (a.data.to_f64s(), b.data.to_f64s());
-    let largest = a.iter().filter(|x| x.is_finite()).fold(0.0f64, |m, x| m.max(x.abs()));
-    let near = if narrow { 0.0 } else { WIDE_ROUNDING * largest };
-    let same = |(x, y): &(&f64, &f64)| x == y || (*x - *y).abs() <= near || x.is_nan() && y.is_nan();
-    let n = a.iter().zip(&b).filter(same).count();
-    if a.is_empty() { 1.0 } else { n as f64 / a.len() as f64 }
-}
-
 /// How far `a` is from `exact`, in terms of how far `b` is (root mean squares, where all are finite).
 pub(super) fn worse(a: &Tensor, b: &Tensor, exact: &Tensor) -> f64 {
     let exact = exact.data.to_f64s();

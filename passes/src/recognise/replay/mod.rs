@@ -10,7 +10,7 @@ mod program;
 mod slice;
 
 use super::check::random::Random;
-use super::check::{difference, tolerance};
+use super::check::{SAME_ROUNDING, alike, difference, tolerance};
 use super::engine::run::Reason;
 use super::report::RegionReport;
 use crate::error::Result;
@@ -18,10 +18,6 @@ use msc_ir::interp::{self, Mode};
 use msc_ir::{DType, GraphId, Module, Tensor, TensorType};
 use program::Program;
 use slice::Slice;
-
-/// Share of elements that agree bit for bit where narrow floats occur and are rounded at the same places: a sum in
-/// another order may move one across the border between two of them, a rounding elsewhere moves half of them.
-pub const SAME_ROUNDING: f64 = 0.9;
 
 /// A `real` equality may round elsewhere, if that is no worse: how far from its value in f64 an output may be, in terms
 /// of how far the program's is.
@@ -135,7 +131,7 @@ impl<'r> Replayer<'r> {
                 let all = own.iter().zip(&named).zip(&before);
                 rounding = all
                     .map(|((a, b), exact)| {
-                        Some(Rounding { same: data::alike(a, b), worse: data::worse(b, a, exact) })
+                        Some(Rounding { same: alike(a, b), worse: data::worse(b, a, exact) })
                     })
                     .collect();
             }

@@ -29,8 +29,7 @@ pub fn probe(graph: &mut Graph, region: &Region, run: &mut Run) {
     let program = Program::new(graph, region);
     for y in 0..program.values.len() {
         let mut last = None;
-        let places = [false, true].map(|cut| places(&program, y, cut));
-        for place in places.into_iter().flatten() {
+        for place in [false, true].into_iter().flat_map(|cut| places(&program, y, cut)) {
             match attempt(&program, &graph.analysis.module, &place) {
                 Ok(found) => {
                     all.push((y, found));

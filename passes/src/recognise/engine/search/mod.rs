@@ -6,7 +6,7 @@ mod roots;
 
 use context::Context;
 use filter::Filter;
-use roots::{computed, extend, root_at};
+use roots::{computed, extend, is_computed, root_at};
 
 use super::label::{Indexed, positional};
 use super::polynomial;
@@ -90,17 +90,19 @@ impl<'g> Searcher<'g> {
                 all.map(|at| behind_barriers(graph, at.class)).collect()
             };
             let mut around: BTreeSet<Id> = BTreeSet::new();
-            for c in states.iter().flat_map(found).collect::<BTreeSet<Id>>() {
-                around.extend(self.computed_from(c));
+            if !is_computed(&root.pattern) {
+                for c in states.iter().flat_map(found).collect::<BTreeSet<Id>>() {
+                    around.extend(self.computed_from(c));
+                }
             }
             let context = self.context(&opaque);
+            context.look_at(graph, &around);
             let mut next = Vec::new();
             for m in states {
                 if let Some(candidates) = computed(&mut context.matcher, graph, &root.pattern, before, &m) {
                     next.extend(extend(&mut context.matcher, graph, root, &candidates, program, m));
                     continue;
                 }
-                context.look_at(graph, &around);
                 let mut candidates = BTreeSet::new();
                 for seen in found(&m) {
                     candidates.extend(context.near.get(&seen).into_iter().flatten().copied());

@@ -8,6 +8,11 @@ use super::super::term::{Graph, Node};
 use egg::Id;
 use std::collections::BTreeSet;
 
+/// Whether [`computed`] says where a pattern may match.
+pub fn is_computed(pattern: &Pattern) -> bool {
+    matches!(pattern, Pattern::Multiplied(_) | Pattern::Op(Head::Unary(_) | Head::Binary(_), _))
+}
+
 /// For an expression multiplied out, or a function of something, the classes that are computed from its known
 /// variables; for an op as it stands, those computed from the roots that it mentions. `None` for other patterns.
 pub fn computed(

@@ -11,8 +11,8 @@ use crate::recognise::define;
 use crate::recognise::engine::build::Builder;
 use crate::recognise::engine::region::{At, Region};
 use crate::recognise::engine::rule::{MultiOutput, Tag, WhyNot};
-use crate::recognise::engine::run::{CutValue, Reason, Run, acyclic, seed};
-use crate::recognise::engine::term::{Graph, Node};
+use crate::recognise::engine::run::{CutValue, Reason, Run, introduce_by};
+use crate::recognise::engine::term::Graph;
 use egg::Id;
 use msc_ir::Op;
 use msc_ir::ops::fused::FusedKind;
@@ -78,15 +78,8 @@ fn unite(
     let result = Builder::new(graph).project(tuple, 0);
     let value = class(graph, site.output.1)?;
     let op = MultiOutput { tuple, inputs, outputs: vec![(site.output.0, 0, value)] };
-    graph.rebuild();
-    acyclic(graph, region, &op)?;
-    if let Some(reason) = reason(graph, region, rule, site, &op) {
-        run.reasons.push(reason);
-    }
-    graph.union(value, result);
-    graph.rebuild();
-    *run.applied.entry(rule).or_insert(0) += 1;
-    Ok(())
+    let reason = |graph: &Graph, op: &MultiOutput| reason(graph, region, rule, site, op);
+    introduce_by(graph, region, rule, (op, vec![(value, result)]), reason, run)
 }
 
 fn reason(
@@ -96,27 +89,13 @@ fn reason(
     site: &Site,
     op: &MultiOutput,
 ) -> Option<Reason> {
-    let fused = graph[op.tuple].nodes.iter().find_map(|n| match n {
-        Node::Op { op, .. } => match graph.analysis.op(*op) {
-            Op::Fused(f) => Some(f.clone()),
-            _ => None,
-        },
-        _ => None,
-    })?;
     let values = region.values_by_class(graph);
     let cut = |name, at: At, layout: &[Op], ty| -> Option<CutValue> {
         let class = region.class(graph, at.part, at.value)?;
         let loc = region.def(at).map(|op| region.parts[at.part].graph.op(op).loc);
-        Some(CutValue {
-            name,
-            ty,
-            result: 0,
-            values: values.get(&class).cloned().unwrap_or_default(),
-            layout: layout.to_vec(),
-            given_by: None,
-            sum_of: Vec::new(),
-            source: loc.map(|l| graph.analysis.module.locations.describe(l)).unwrap_or_default(),
-        })
+        let values = values.get(&class).cloned().unwrap_or_default();
+        let source = loc.map(|l| graph.analysis.module.locations.describe(l)).unwrap_or_default();
+        Some(CutValue::of((name, 0), ty, values, layout, source))
     };
     let ty = |c: Id| graph[c].data.types.first().cloned();
     let mut inputs = Vec::new();
@@ -125,14 +104,5 @@ fn reason(
     }
     let at = site.output.1;
     let outputs = vec![cut(site.output.0, at, &[], region.parts[at.part].graph.ty(at.value).clone())?];
-    let name = seed(rule, &inputs);
-    Some(Reason {
-        rule,
-        tag: Tag::Exact,
-        op: graph.find(op.tuple),
-        fused,
-        inputs,
-        outputs,
-        seeds: [name, name.rotate_left(17) ^ 0x9e37_79b9_7f4a_7c15],
-    })
+    Reason::new(graph, (rule, Tag::Exact), op.tuple, inputs, outputs)
 }
