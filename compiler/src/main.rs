@@ -2,10 +2,12 @@
 
 mod given;
 mod inspect;
+mod layout;
 
 use clap::{Args, Parser, Subcommand};
 use given::Given;
 use inspect::{Explain, Verify};
+use layout::Layout;
 use msc::kernel_check;
 use msc::options::Options;
 use msc::pipeline::{self, Outcome};
@@ -49,12 +51,8 @@ struct Compile {
     /// Where the plan goes.
     #[arg(short, long, default_value = "plan.bin")]
     output: PathBuf,
-    /// Ranks that split the model's state (tensor parallelism).
-    #[arg(long, default_value_t = 1)]
-    tp: usize,
-    /// Ranks that split the batch (data parallelism).
-    #[arg(long, default_value_t = 1)]
-    dp: usize,
+    #[command(flatten)]
+    layout: Layout,
     /// Prints the program after this stage and stops.
     #[arg(long, value_name = "STAGE", value_parser = stage)]
     emit: Option<Stage>,
@@ -117,12 +115,8 @@ struct Run {
 struct Kernels {
     /// The step: StableHLO text or portable bytecode.
     model: PathBuf,
-    /// Ranks that split the model's state (tensor parallelism).
-    #[arg(long, default_value_t = 1)]
-    tp: usize,
-    /// Ranks that split the batch (data parallelism).
-    #[arg(long, default_value_t = 1)]
-    dp: usize,
+    #[command(flatten)]
+    layout: Layout,
     /// Shows the kernels in this form instead: tile, ascendc, npuir.
     #[arg(long, value_name = "FORM")]
     emit: Option<String>,
@@ -194,7 +188,7 @@ fn show(text: &str) -> Result<()> {
 }
 
 fn compile(c: &Compile) -> Result<()> {
-    let options = Options { tp: c.tp, dp: c.dp, recognise: !c.no_recognise, fuse: !c.no_fuse };
+    let options = Options { recognise: !c.no_recognise, fuse: !c.no_fuse, ..c.layout.options() };
     let mut compiled = match pipeline::compile(&c.model, &options, c.emit)? {
         Outcome::Emitted(text) => {
             return show(&text);
@@ -212,7 +206,7 @@ fn compile(c: &Compile) -> Result<()> {
 }
 
 fn kernels(k: &Kernels) -> Result<()> {
-    let options = Options { tp: k.tp, dp: k.dp, ..Options::default() };
+    let options = k.layout.options();
     let Outcome::Compiled(c) = pipeline::compile(&k.model, &options, None)? else { return Ok(()) };
     match &k.emit {
         None => kernel_check::compare(&c.module, &c.kernels, &mut std::io::stdout()),
