@@ -85,7 +85,7 @@ pub struct CollectiveReport {
     /// Kind.
     pub kind: String,
     /// Monoid.
-    pub monoid: String,
+    pub monoid: Option<String>,
     /// Mesh axes.
     pub axes: Vec<String>,
     /// Bytes each rank contributes.
@@ -184,7 +184,7 @@ pub fn partitioned(r: &mut Report, p: &msc_passes::partition::Report) {
         .map(|c| CollectiveReport {
             graph: c.graph.clone(),
             kind: c.kind.to_string(),
-            monoid: c.monoid.name().to_string(),
+            monoid: c.monoid.map(|m| m.name().to_string()),
             axes: c.axes.clone(),
             bytes: c.bytes,
             executed: c.executed,

@@ -230,6 +230,8 @@ op_set! {
     While(ops::while_loop::While),
     /// `if` and `case`.
     Branch(ops::branch::Branch),
+    /// `reshard`.
+    Reshard(ops::reshard::Reshard),
     /// Collectives and the rank's own position.
     Collective(ops::collective::Collective),
     /// A named or generated operation with a definition.

@@ -49,6 +49,8 @@ struct Scope {
     rules: Vec<FactorRule>,
     /// Per op, whether it is a scatter into what its combination leaves as it is: every shard may start from that.
     neutral: Vec<bool>,
+    /// Per op, whether its rule has no common refinement with the layouts of its values.
+    torn: Vec<bool>,
 }
 
 /// Whether an op is a scatter into a constant of its monoid's identity.
@@ -142,6 +144,7 @@ impl Atoms {
         let mut scope = Scope { graph: id, ops: vec![Vec::new(); graph.op_count()], ..Scope::default() };
         scope.rules = vec![FactorRule::default(); graph.op_count()];
         scope.neutral = vec![false; graph.op_count()];
+        scope.torn = vec![false; graph.op_count()];
         scope.dims = (0..graph.value_count()).map(|v| self.fresh(graph.ty(ValueId(v as u32)))).collect();
         for (id, data) in graph.ops() {
             let wired = wires(&data.op);
@@ -177,7 +180,7 @@ impl Atoms {
                     }
                     let theirs = scope.dims[v.0 as usize][d].clone();
                     let mine: AtomList = factors.iter().map(|&f| made[f]).collect();
-                    self.unify(&theirs, &mine);
+                    scope.torn[id.0 as usize] |= !self.unify(&theirs, &mine);
                 }
             }
             scope.ops[id.0 as usize] = made;
@@ -315,8 +318,8 @@ impl Atoms {
     }
 
     /// Identifies two lists of equal product. Where they have no common refinement, what is left on both sides
-    /// must stay whole.
-    fn unify(&mut self, a: &[AtomId], b: &[AtomId]) {
+    /// must stay whole, and the answer is false.
+    fn unify(&mut self, a: &[AtomId], b: &[AtomId]) -> bool {
         let flat = |s: &Atoms, l: &[AtomId]| {
             let mut out = AtomList::new();
             l.iter().for_each(|&x| s.flatten(x, &mut out));
@@ -356,9 +359,10 @@ impl Atoms {
                 for id in a.into_iter().chain(b).chain([x, y]) {
                     self.mark_whole(id);
                 }
-                return;
+                return false;
             }
         }
+        true
     }
 
     /// Makes two leaves one.
@@ -420,6 +424,16 @@ impl Atoms {
     /// The rule of an op of a scope; empty for a call solved together with its graph.
     pub fn rule_in(&self, scope: usize, op: OpId) -> &FactorRule {
         &self.scopes[scope].rules[op.0 as usize]
+    }
+
+    /// Whether the rule of an op of a scope has no common refinement with the layouts of its values.
+    pub fn is_torn_in(&self, scope: usize, op: OpId) -> bool {
+        self.scopes[scope].torn[op.0 as usize]
+    }
+
+    /// Number of scopes, and the graph of each.
+    pub fn scope_graphs(&self) -> impl Iterator<Item = Option<GraphId>> {
+        self.scopes.iter().map(|s| s.graph)
     }
 
     /// Whether an op of a scope combines something with what leaves it as it is, in operand 0.

@@ -4,7 +4,7 @@ use super::{expect_dims, expect_operands};
 use crate::attr::{AttrMap, AttrReader, AttrValue, word};
 use crate::dtype::DType;
 use crate::error::{IrError, Result};
-use crate::factor::FactorRule;
+use crate::factor::{FactorKind, FactorRule};
 use crate::interp::{EvalCx, RanksCx, Row};
 use crate::module::{AxisId, Module};
 use crate::monoid::Monoid;
@@ -380,8 +380,34 @@ impl Operation for Collective {
         Ok(out)
     }
 
-    fn factor_rule(&self, operands: &[&TensorType], results: &[TensorType], _: &Module) -> FactorRule {
-        FactorRule::whole(operands, results)
+    /// Along other axes than the collective's own, its dimensions are each other's. A dimension that grows by the
+    /// group holds the group's position outside what each rank has.
+    fn factor_rule(&self, operands: &[&TensorType], results: &[TensorType], module: &Module) -> FactorRule {
+        let mut r = FactorRule::empty(operands, results);
+        let Some(operand) = operands.first() else { return r };
+        let (shrinks, grows) = match self {
+            Collective::AllGather { dim, .. } => (None, Some(*dim)),
+            Collective::ReduceScatter { dim, .. } => (Some(*dim), None),
+            Collective::AllToAll { split_dim, concat_dim, .. } => (Some(*split_dim), Some(*concat_dim)),
+            _ => (None, None),
+        };
+        if shrinks.is_some() && shrinks == grows {
+            return FactorRule::whole(operands, results);
+        }
+        for (d, (&m, &n)) in operand.shape.iter().zip(&results[0].shape).enumerate() {
+            if shrinks == Some(d) {
+                let position = r.factor(self.group_size(module), FactorKind::Whole);
+                r.on_operand(0, d, position);
+            }
+            if grows == Some(d) {
+                let position = r.factor(self.group_size(module), FactorKind::Whole);
+                r.on_result(0, d, position);
+            }
+            let f = r.factor(m.min(n), FactorKind::Pass);
+            r.on_operand(0, d, f);
+            r.on_result(0, d, f);
+        }
+        r
     }
 
     fn resized(&self, _: &[&TensorType], _: &[TensorType]) -> Result<Op> {

@@ -27,6 +27,7 @@ pub mod reduce;
 pub mod reduce_by;
 pub mod reducer;
 pub mod reshape;
+pub mod reshard;
 pub mod rng;
 pub mod scatter;
 pub mod scatter_by;

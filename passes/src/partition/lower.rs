@@ -1,84 +1,85 @@
-//! Rewrites the entry and the graphs it calls at local sizes, with collectives.
+//! Rewrites the entry and the graphs it calls at the sizes of one rank along one axis, with collectives.
 
-use super::assign::{Assignment, Problem};
+mod reshard;
+
+use super::facts::{Draft, Fact, Facts};
+use super::predict::executions;
+use super::problem::{Problem, Split};
 use super::sums::{inner_nodes, leaves};
-use super::{CollectiveReport, assign};
-use crate::cost::DeviceModel;
 use crate::error::{PassError, Result};
 use msc_ir::factor::{FactorKind, Start, Starts};
 use msc_ir::graph::{OpId, ValueId};
-use msc_ir::module::AxisId;
 use msc_ir::ops::binary::BinaryKind;
 use msc_ir::ops::collective::{Axes, Collective};
 use msc_ir::ops::constant::ConstantOp;
-use msc_ir::ops::while_loop::trip_count;
 use msc_ir::{DType, Graph, GraphId, LocId, Module, Monoid, Op, Operation, TensorType};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 
-/// The program for one rank.
-#[derive(Debug)]
-pub struct Lowered {
-    /// The module.
-    pub module: Module,
-    /// Its collectives.
-    pub collectives: Vec<CollectiveReport>,
-    /// Predicted time of a step, in picoseconds.
-    pub predicted_ps: u64,
-}
-
-/// Lowers a module under a layout.
+/// Lowers a draft under a split.
 ///
 /// # Errors
 /// Where an op has no local form; that is a bug in its factor rule.
-pub fn lower(
-    module: &Module,
-    problem: &Problem,
-    assignment: &Assignment,
-    device: &DeviceModel,
-) -> Result<Lowered> {
+pub fn lower(draft: &Draft, problem: &Problem, split: &Split) -> Result<Draft> {
+    let module = &draft.module;
     let mut out = module.clone();
-    let mut collectives = Vec::new();
+    let mut facts = Facts::new();
     let mut partial_results = PartialResults::new();
     let runs = executions(module, problem.entry);
-    let mut predicted = 0u64;
     for id in msc_ir::ops::call::reachable(module) {
-        let Some(&executed) = runs.get(&id) else { continue };
+        if !runs.contains_key(&id) {
+            continue;
+        }
         let Some(scope) = problem.atoms.scope_of(id) else { continue };
         let source = module.graph(id);
         let mut l = Lowering {
             problem,
-            assignment,
-            device,
+            split,
+            known: &draft.facts,
+            id,
             scope,
             source,
             graph: Graph::new(source.name.clone()),
             locals: vec![None; source.value_count()],
             positions: BTreeMap::new(),
-            collectives: Vec::new(),
+            facts: BTreeMap::new(),
             partial_results: &partial_results,
-            executed,
-            ps: 0,
         };
         // The outside and the carries of a loop are whole; a caller may combine several partial results at once.
         let left = l.run(&mut out, !called_only(module, id))?;
-        let Lowering { graph, collectives: mut made, ps, .. } = l;
+        let Lowering { mut graph, facts: made, .. } = l;
+        drop_unused(&mut graph);
         partial_results.insert(id, left);
-        predicted = predicted.saturating_add(ps.saturating_mul(executed as u64));
-        collectives.append(&mut made);
+        facts.extend(made.into_iter().map(|(v, f)| ((id, v), f)));
         // Under the same id: calls of it now find the local signature.
         out.set_graph(id, graph);
     }
     let g = module.graph(problem.entry);
     let entry = &mut out.entries[0];
     for (p, &v) in entry.params.iter_mut().zip(g.params()) {
-        p.sharding = problem.sharding(g, v, assignment);
+        p.sharding = problem.sharding(v, split, &p.sharding);
     }
     for (r, &v) in entry.results.iter_mut().zip(g.results()) {
-        r.sharding = problem.sharding(g, v, assignment);
+        r.sharding = problem.sharding(v, split, &r.sharding);
     }
-    out.drop_unreachable_graphs();
-    Ok(Lowered { module: out, collectives, predicted_ps: predicted })
+    Ok(Draft { module: out, facts })
+}
+
+/// Drops what a rewrite has left without a use.
+fn drop_unused(g: &mut Graph) {
+    let results = g.results().to_vec();
+    let mut dead = vec![false; g.op_count()];
+    let mut uses: Vec<usize> = (0..g.value_count() as u32).map(|v| g.value(ValueId(v)).uses.len()).collect();
+    for &op in g.order().iter().rev() {
+        let data = g.op(op);
+        if data.results.iter().all(|r| uses[r.0 as usize] == 0 && !results.contains(r)) {
+            dead[op.0 as usize] = true;
+            data.operands.iter().for_each(|v| uses[v.0 as usize] -= 1);
+        }
+    }
+    if dead.contains(&true) {
+        g.retain_ops(|op, _| !dead[op.0 as usize]);
+    }
 }
 
 /// Whether a graph is run by calls only: not as an entry, and not as part of a loop or branch.
@@ -88,28 +89,10 @@ fn called_only(module: &Module, graph: GraphId) -> bool {
     !module.entries.iter().any(|e| e.graph == graph) && !module.graphs().any(|(_, g)| run_by_op(g))
 }
 
-/// How often one run of the entry runs each graph it calls. Loops count by their trips where these are known.
-fn executions(module: &Module, entry: GraphId) -> BTreeMap<GraphId, usize> {
-    let mut runs = BTreeMap::from([(entry, 1usize)]);
-    let mut order = msc_ir::ops::call::reachable(module);
-    order.reverse();
-    for g in order {
-        let Some(&mine) = runs.get(&g) else { continue };
-        for (id, o) in module.graph(g).ops() {
-            let trips = trip_count(module, module.graph(g), id).unwrap_or(1) as usize;
-            for callee in o.op.callees() {
-                *runs.entry(callee).or_insert(0) += mine.saturating_mul(trips);
-            }
-        }
-    }
-    runs
-}
-
-/// In which way a value is still partial.
+/// In which way a value is still partial along the axis.
 #[derive(Clone, Debug)]
 struct Partial {
     monoid: Monoid,
-    axes: Axes,
     /// The op that made it so, in words.
     because: String,
     /// Where that op is.
@@ -128,18 +111,18 @@ type PartialResults = BTreeMap<GraphId, Vec<Option<Partial>>>;
 
 struct Lowering<'a> {
     problem: &'a Problem,
-    assignment: &'a Assignment,
-    device: &'a DeviceModel,
+    split: &'a Split,
+    known: &'a Facts,
+    id: GraphId,
     scope: usize,
     source: &'a Graph,
     graph: Graph,
     locals: Vec<Option<Local>>,
-    /// The rank's shard start per axis and local size.
-    positions: BTreeMap<(AxisId, usize), ValueId>,
-    collectives: Vec<CollectiveReport>,
+    /// The rank's shard start per local size.
+    positions: BTreeMap<usize, ValueId>,
+    /// Facts by the local values of collectives.
+    facts: BTreeMap<ValueId, Fact>,
     partial_results: &'a PartialResults,
-    executed: usize,
-    ps: u64,
 }
 
 impl Lowering<'_> {
@@ -176,7 +159,7 @@ impl Lowering<'_> {
     }
 
     fn local_type(&self, v: ValueId, module: &Module) -> TensorType {
-        self.problem.local(self.scope, self.source, v, self.assignment, &module.mesh)
+        self.problem.local(self.scope, self.source, v, self.split, &module.mesh)
     }
 
     fn local(&self, v: ValueId) -> Result<Local> {
@@ -210,42 +193,29 @@ impl Lowering<'_> {
             return Ok(false);
         }
         let loc = data.loc;
-        let mut groups: BTreeMap<Axes, (Vec<ValueId>, Partial)> = BTreeMap::new();
-        let mut rest = Vec::new();
+        let (mut partial, mut terms, mut rest) = (None, Vec::new(), Vec::new());
         for v in leaves(self.source, id, inner) {
             match self.local(v)? {
                 Local { value, partial: Some(p) } if p.monoid == Monoid::Sum => {
-                    groups.entry(p.axes.clone()).or_insert((Vec::new(), p)).0.push(value);
+                    partial.get_or_insert(p);
+                    terms.push(value);
                 }
                 _ => rest.push(v),
             }
         }
-        if groups.is_empty() {
-            return Ok(false);
+        let Some(found) = partial else { return Ok(false) };
+        let mut acc = terms[0];
+        for &v in &terms[1..] {
+            acc = self.graph.add1(module, BinaryKind::Add, &[acc, v], loc)?;
         }
-        let only = rest.is_empty() && groups.len() == 1;
-        let mut terms = Vec::new();
-        let mut last = None;
-        for (values, partial) in groups.into_values() {
-            let mut acc = values[0];
-            for &v in &values[1..] {
-                acc = self.graph.add1(module, BinaryKind::Add, &[acc, v], loc)?;
-            }
-            if !only {
-                acc = self.combine(module, acc, &partial, Some(id))?;
-            }
-            last = Some(partial);
-            terms.push(acc);
+        let partial = rest.is_empty().then(|| found.clone());
+        if !rest.is_empty() {
+            acc = self.combine(module, acc, &found, Some(id))?;
         }
         for v in rest {
             let w = self.whole(module, v, Some(id))?;
-            terms.push(w);
+            acc = self.graph.add1(module, BinaryKind::Add, &[acc, w], loc)?;
         }
-        let mut acc = terms[0];
-        for &t in &terms[1..] {
-            acc = self.graph.add1(module, BinaryKind::Add, &[acc, t], loc)?;
-        }
-        let partial = if only { last } else { None };
         self.locals[data.results[0].0 as usize] = Some(Local { value: acc, partial });
         Ok(true)
     }
@@ -253,8 +223,26 @@ impl Lowering<'_> {
     fn plain(&mut self, module: &mut Module, id: OpId) -> Result<()> {
         let data = self.source.op(id);
         let (op, loc) = (data.op.clone(), data.loc);
-        // Shape changes carry a partial value along; everything else needs it whole.
-        let carries = matches!(op, Op::Reshape(_) | Op::Permute(_));
+        if matches!(op, Op::Reshard(_)) {
+            return self.reshard(module, id);
+        }
+        if let Op::Collective(Collective::AllReduce { monoid, axes }) = &op
+            && self.all_reduce(module, id, *monoid, axes)?
+        {
+            return Ok(());
+        }
+        // What only moves elements carries a partial value along; everything else needs it whole.
+        let carries = match &op {
+            Op::Reshape(_) | Op::Permute(_) => true,
+            Op::Collective(c) => match c {
+                Collective::AllGather { .. } | Collective::AllToAll { .. } => true,
+                Collective::ReduceScatter { monoid, .. } => {
+                    self.local(data.operands[0])?.partial.is_some_and(|p| p.monoid == *monoid)
+                }
+                _ => false,
+            },
+            _ => false,
+        };
         let carried = if carries { self.local(data.operands[0])?.partial } else { None };
         let mut operands: SmallVec<[ValueId; 4]> = SmallVec::new();
         for &v in &data.operands {
@@ -271,13 +259,11 @@ impl Lowering<'_> {
             }
             _ => {
                 let starts = self.starts(module, id, loc)?;
-                let from = self.graph.op_count();
-                let made = op.build_shard(module, &mut self.graph, &operands, &results, &starts, loc)?;
-                self.predict(from);
-                made
+                op.build_shard(module, &mut self.graph, &operands, &results, &starts, loc)?
             }
         };
         for (i, (&r, &v)) in data.results.iter().zip(&made).enumerate() {
+            self.keep_fact(r, v);
             if *self.graph.ty(v) != results[i] {
                 return Err(self.broken(format!(
                     "{} gives {} where its rule says {}",
@@ -292,7 +278,7 @@ impl Lowering<'_> {
                     Op::Call(c) => {
                         self.partial_results.get(&c.graph).and_then(|r| r.get(i).cloned()).flatten()
                     }
-                    _ => self.reduced(id, i)?.map(|(monoid, axes)| self.partial(module, id, monoid, axes)),
+                    _ => self.reduced(id, i)?.map(|monoid| self.partial(module, id, monoid)),
                 },
             };
             self.locals[r.0 as usize] = Some(Local { value: v, partial });
@@ -300,44 +286,55 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// Adds the predicted time of the ops built since `from`.
-    fn predict(&mut self, from: usize) {
-        for op in from..self.graph.op_count() {
-            let data = self.graph.op(OpId(op as u32));
-            let operands: Vec<&TensorType> = data.operands.iter().map(|&v| self.graph.ty(v)).collect();
-            let results: Vec<&TensorType> = data.results.iter().map(|&v| self.graph.ty(v)).collect();
-            self.ps = self.ps.saturating_add(self.device.op_ps(&data.op, &operands, &results));
+    /// What is known of a collective holds of its local form.
+    fn keep_fact(&mut self, source: ValueId, local: ValueId) {
+        if let Some(f) = self.known.get(&(self.id, source)) {
+            self.facts.insert(local, f.clone());
         }
     }
 
-    /// The axes over which result `r` of an op comes out partial.
-    fn reduced(&self, id: OpId, r: usize) -> Result<Option<(Monoid, Axes)>> {
+    /// Lowers a combination of what is partial along this axis too, as one; false if `id` is not that.
+    fn all_reduce(&mut self, module: &mut Module, id: OpId, monoid: Monoid, axes: &Axes) -> Result<bool> {
+        let data = self.source.op(id);
+        let Local { value, partial: Some(p) } = self.local(data.operands[0])? else { return Ok(false) };
+        if p.monoid != monoid {
+            return Ok(false);
+        }
+        let mut axes = axes.clone();
+        axes.push(self.split.axis);
+        axes.sort();
+        let v = self.graph.add1(module, Collective::AllReduce { monoid, axes }, &[value], data.loc)?;
+        self.keep_fact(data.results[0], v);
+        self.locals[data.results[0].0 as usize] = Some(Local { value: v, partial: None });
+        Ok(true)
+    }
+
+    /// The monoid by which result `r` of an op comes out partial.
+    fn reduced(&self, id: OpId, r: usize) -> Result<Option<Monoid>> {
         let rule = self.problem.atoms.rule_in(self.scope, id);
-        let mut out: Option<(Monoid, Axes)> = None;
+        let mut out: Option<Monoid> = None;
         for (f, factor) in rule.factors.iter().enumerate() {
             let monoid = match factor.kind {
                 FactorKind::Reduce(m) => m,
                 FactorKind::Range => Monoid::Sum,
                 _ => continue,
             };
-            if rule.in_result(r, f) {
+            if rule.in_result(r, f) || !self.is_split(id, f) {
                 continue;
             }
-            for atom in self.problem.atoms.factor_in(self.scope, id, f) {
-                let Some(&axis) = self.assignment.atoms.get(&atom) else { continue };
-                match &mut out {
-                    None => out = Some((monoid, Axes::from_slice(&[axis]))),
-                    Some((m, axes)) if *m == monoid => {
-                        if !axes.contains(&axis) {
-                            axes.push(axis);
-                            axes.sort();
-                        }
-                    }
-                    Some(_) => return Err(self.broken("an op reduces split dimensions by two monoids")),
+            match out {
+                Some(m) if m != monoid => {
+                    return Err(self.broken("an op reduces split dimensions by two monoids"));
                 }
+                _ => out = Some(monoid),
             }
         }
         Ok(out)
+    }
+
+    /// Whether the split cuts a factor of an op.
+    fn is_split(&self, id: OpId, f: usize) -> bool {
+        self.problem.atoms.factor_in(self.scope, id, f).iter().any(|a| self.split.atoms.contains(a))
     }
 
     /// Where this rank's shard of each split factor of an op starts.
@@ -350,30 +347,32 @@ impl Lowering<'_> {
             let needs = matches!(factor.kind, FactorKind::Offset | FactorKind::Range)
                 || (reduced && matches!(self.source.op(id).op, Op::Scatter(_)));
             let atoms = self.problem.atoms.factor_in(self.scope, id, f);
-            if let Some(&axis) = atoms.first().and_then(|a| self.assignment.atoms.get(a))
-                && needs
-            {
-                wanted.push((f, axis, factor.size, reduced));
+            let outermost = atoms.first().is_some_and(|a| self.split.atoms.contains(a));
+            if needs && self.is_split(id, f) {
+                if !outermost {
+                    return Err(self.broken(format!("{} has no start for its inner split", self.source.op(id).op.name())));
+                }
+                wanted.push((f, factor.size, reduced));
             }
         }
-        for (f, axis, global, reduced) in wanted {
-            let size = global / module.mesh.size(axis);
-            let value = self.position(module, axis, size, loc)?;
+        for (f, global, reduced) in wanted {
+            let size = global / module.mesh.size(self.split.axis);
+            let value = self.position(module, size, loc)?;
             out.insert(f, Start { value, global, reduced });
         }
         Ok(out)
     }
 
-    /// The rank's coordinate along an axis times `size`, an `i32[]`.
-    fn position(&mut self, module: &mut Module, axis: AxisId, size: usize, loc: LocId) -> Result<ValueId> {
-        if let Some(&v) = self.positions.get(&(axis, size)) {
+    /// The rank's coordinate along the axis times `size`, an `i32[]`.
+    fn position(&mut self, module: &mut Module, size: usize, loc: LocId) -> Result<ValueId> {
+        if let Some(&v) = self.positions.get(&size) {
             return Ok(v);
         }
-        let index = self.graph.add1(module, Collective::AxisIndex { axis }, &[], loc)?;
+        let index = self.graph.add1(module, Collective::AxisIndex { axis: self.split.axis }, &[], loc)?;
         let id = module.constants.intern_splat(TensorType::scalar(DType::I32), size as f64);
         let by = self.graph.add1(module, ConstantOp { id }, &[], loc)?;
         let v = self.graph.add1(module, BinaryKind::Multiply, &[index, by], loc)?;
-        self.positions.insert((axis, size), v);
+        self.positions.insert(size, v);
         Ok(v)
     }
 
@@ -392,10 +391,10 @@ impl Lowering<'_> {
     }
 
     /// What op `id` leaves partial.
-    fn partial(&self, module: &Module, id: OpId, monoid: Monoid, axes: Axes) -> Partial {
+    fn partial(&self, module: &Module, id: OpId, monoid: Monoid) -> Partial {
         let split = self.split_names(module, id).join(", ");
         let because = format!("{} reduces a split dimension: {split}", self.place(module, id));
-        Partial { monoid, axes, because, loc: self.source.op(id).loc }
+        Partial { monoid, because, loc: self.source.op(id).loc }
     }
 
     fn combine(
@@ -405,25 +404,13 @@ impl Lowering<'_> {
         partial: &Partial,
         needed_by: Option<OpId>,
     ) -> Result<ValueId> {
-        let Partial { monoid, axes, because, loc } = partial;
-        let op = Collective::AllReduce { monoid: *monoid, axes: axes.clone() };
-        let ty = self.graph.ty(v).clone();
-        let n: usize = axes.iter().map(|&a| module.mesh.size(a)).product();
-        let predicted_ps = self.device.collective_ps(&op, &ty, n);
-        self.ps = self.ps.saturating_add(predicted_ps);
+        let axes = Axes::from_slice(&[self.split.axis]);
+        let op = Collective::AllReduce { monoid: partial.monoid, axes };
         let needed = needed_by.map(|o| format!("{} needs it whole", self.place(module, o)));
-        self.collectives.push(CollectiveReport {
-            graph: self.source.name.clone(),
-            kind: op.name(),
-            monoid: *monoid,
-            axes: axes.iter().map(|a| module.mesh.axes[a.0 as usize].name.clone()).collect(),
-            bytes: ty.bytes() as u64,
-            executed: self.executed,
-            predicted_ps,
-            partial_because: because.clone(),
-            whole_because: needed.unwrap_or_else(|| "it is a result of the program".into()),
-        });
-        Ok(self.graph.add1(module, op, &[v], *loc)?)
+        let needed = needed.unwrap_or_else(|| "it is a result of the program".into());
+        let made = self.graph.add1(module, op, &[v], partial.loc)?;
+        self.facts.insert(made, Fact { comes: partial.because.clone(), needed });
+        Ok(made)
     }
 
     /// The split dimensions that an op reduces, by the parameters that have them.
@@ -435,9 +422,8 @@ impl Lowering<'_> {
                 continue;
             }
             for atom in self.problem.atoms.factor_in(self.scope, id, f) {
-                if self.assignment.atoms.contains_key(&atom) {
-                    let names = assign::Problem::parameters_with(self.problem, module, atom);
-                    out.push(names.first().cloned().unwrap_or_else(|| format!("size {}", factor.size)));
+                if self.split.atoms.contains(&atom) {
+                    out.push(self.problem.name(module, atom));
                 }
             }
         }

@@ -11,17 +11,29 @@
 //! [`lower`] then rewrites each graph at local sizes. Where an op reduces a split atom its result is a partial
 //! value; where someone needs that value whole, one collective combines it, and the report keeps both facts.
 
-pub mod assign;
+mod cuts;
+mod data;
 mod expand;
-pub mod lower;
+mod facts;
+mod islands;
+mod isolate;
+mod lower;
+mod mesh;
+mod predict;
+mod problem;
+mod state;
 mod sums;
+pub mod tensor;
 mod unshare;
 
 use crate::cost::DeviceModel;
-use crate::error::Result;
-use assign::Assignment;
-use msc_ir::module::{Mesh, Sharding};
-use msc_ir::{GraphId, Module, Monoid, Op};
+use crate::error::{PassError, Result};
+use facts::{Draft, Facts};
+use msc_ir::module::{AxisId, Mesh, Sharding};
+use msc_ir::ops::collective::Collective;
+use msc_ir::{GraphId, Module, Monoid, Op, Operation};
+use problem::Problem;
+use std::collections::BTreeSet;
 
 /// What a user asks of the partitioner.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -39,8 +51,8 @@ pub struct CollectiveReport {
     pub graph: String,
     /// `all_reduce`, …
     pub kind: &'static str,
-    /// What combines.
-    pub monoid: Monoid,
+    /// What combines, if it combines.
+    pub monoid: Option<Monoid>,
     /// Mesh axes, by name.
     pub axes: Vec<String>,
     /// Bytes each rank contributes.
@@ -81,12 +93,14 @@ pub struct Report {
     pub predicted_ps: u64,
     /// Layouts that the search compared.
     pub layouts_compared: usize,
+    /// Axes, or parts of axes, that found nothing to split, and their ranks: these compute the same.
+    pub idle: Vec<(String, usize)>,
 }
 
 /// Splits a module's default entry over a mesh.
 ///
 /// # Errors
-/// [`crate::PassError::Layout`] where no legal split exists for an axis of more than one rank.
+/// [`crate::PassError::Layout`] where an axis of more than one rank has nothing to split.
 pub fn partition(module: &mut Module, options: &Options) -> Result<Report> {
     module.mesh = options.mesh.clone();
     if options.mesh.ranks() == 1 {
@@ -95,21 +109,176 @@ pub fn partition(module: &mut Module, options: &Options) -> Result<Report> {
     let graphs = split_graphs(module);
     expand::expand(module, &graphs, &options.mesh)?;
     unshare::split(module, &graphs);
-    let problem = assign::Problem::new(module)?;
-    let chosen = assign::choose(&problem, module, options)?;
-    let lowered = lower::lower(module, &problem, &chosen.assignment, &options.device)?;
-    let report = Report {
-        splits: problem.describe(module, &chosen.assignment),
-        collectives: lowered.collectives,
-        state_bytes: problem.state_bytes(module, &chosen.assignment),
-        state_bytes_unsplit: problem.state_bytes(module, &Assignment::default()),
-        predicted_ps: lowered.predicted_ps,
-        layouts_compared: chosen.compared,
-    };
-    *module = lowered.module;
+    let whole = Problem::new(module)?.state_bytes(module, None);
+    let draft = Draft { module: std::mem::take(module), facts: Facts::new() };
+    let mut stages = Stages { draft, report: Report::default(), device: options.device };
+    stages.run(&options.mesh)?;
+    let Stages { draft, mut report, device } = stages;
+    let problem = Problem::new(&draft.module)?;
+    report.state_bytes = problem.state_bytes(&draft.module, None);
+    report.state_bytes_unsplit = whole;
+    report.predicted_ps = predict::step_ps(&draft.module, problem.entry, &device);
+    report.collectives = collectives(&draft, problem.entry, &device);
+    *module = draft.module;
     let graphs = split_graphs(module);
     unshare::merge(module, &graphs);
+    module.drop_unreachable_graphs();
     Ok(report)
+}
+
+/// The program on its way through the axes.
+struct Stages {
+    draft: Draft,
+    report: Report,
+    device: DeviceModel,
+}
+
+impl Stages {
+    /// State first: what it leaves of the heads, the sequence may take. Then the batch, then the sequence; last, state is
+    /// stored in shards.
+    fn run(&mut self, mesh: &Mesh) -> Result<()> {
+        for name in ["tp", "dp", "fsdp", "ep", "cp"] {
+            if mesh.axis(name).is_some_and(|a| mesh.size(a) > 1) {
+                self.axis(name)?;
+            }
+        }
+        let known = ["tp", "dp", "fsdp", "ep", "cp"];
+        if let Some(other) = mesh.axes.iter().find(|a| a.size > 1 && !known.contains(&a.name.as_str())) {
+            return Err(PassError::Layout {
+                message: format!("mesh axis `{}` of {} ranks is not known", other.name, other.size),
+                help: format!("use the axes {}", known.join(", ")),
+            });
+        }
+        for (i, axis) in self.draft.module.mesh.axes.clone().iter().enumerate() {
+            if base(&axis.name) == "fsdp" && axis.size > 1 {
+                self.shard_state(AxisId(i as u8))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Splits along an axis, if need be in parts.
+    fn axis(&mut self, name: &str) -> Result<()> {
+        let Some(mut axis) = self.draft.module.mesh.axis(name) else { return Ok(()) };
+        let ranks = self.draft.module.mesh.size(axis);
+        let mut done = false;
+        loop {
+            match self.step(name, axis)? {
+                Step::Done => return Ok(()),
+                Step::Part(outer) => {
+                    mesh::split_axis(&mut self.draft, axis, outer);
+                    match self.step(name, axis)? {
+                        Step::Done => done = true,
+                        _ => self.idle(axis),
+                    }
+                    axis = AxisId(axis.0 + 1);
+                }
+                Step::Nothing if done => {
+                    self.idle(axis);
+                    return Ok(());
+                }
+                Step::Nothing => return Err(nothing_to_split(&self.draft, name, ranks)?),
+            }
+        }
+    }
+
+    fn step(&mut self, name: &str, axis: AxisId) -> Result<Step> {
+        let (draft, problem, split) = if name == "tp" {
+            match tensor::split(&self.draft, axis, &self.device)? {
+                tensor::Next::Part(outer) => return Ok(Step::Part(outer)),
+                tensor::Next::Nothing => return Ok(Step::Nothing),
+                tensor::Next::Done(draft, problem, split, compared) => {
+                    self.report.layouts_compared += compared;
+                    (draft, problem, split)
+                }
+            }
+        } else {
+            let first = if name == "cp" { data::First::Sequence } else { data::First::Batch };
+            match data::split(&self.draft, axis, first)? {
+                data::Next::Part(outer) => return Ok(Step::Part(outer)),
+                data::Next::Nothing => return Ok(Step::Nothing),
+                data::Next::Done(draft, problem, split) => (draft, problem, split),
+            }
+        };
+        self.report.splits.extend(problem.describe(&self.draft.module, &split));
+        self.draft = *draft;
+        Ok(Step::Done)
+    }
+
+    fn idle(&mut self, axis: AxisId) {
+        let axis = &self.draft.module.mesh.axes[axis.0 as usize];
+        self.report.idle.push((axis.name.clone(), axis.size));
+    }
+
+    fn shard_state(&mut self, axis: AxisId) -> Result<()> {
+        if let Some((draft, splits)) = state::shard(&self.draft, axis)? {
+            self.draft = draft;
+            self.report.splits.extend(splits);
+        }
+        Ok(())
+    }
+}
+
+/// What became of an axis.
+enum Step {
+    Done,
+    Part(usize),
+    Nothing,
+}
+
+/// The user's name of an axis, or of an axis it is a part of.
+fn base(name: &str) -> &str {
+    name.split('.').next().unwrap_or(name)
+}
+
+fn nothing_to_split(draft: &Draft, axis: &str, n: usize) -> Result<PassError> {
+    let problem = Problem::new(&draft.module)?;
+    let g = draft.module.graph(problem.entry);
+    let all = problem.candidates(g, g.params().iter().copied(), 1);
+    let sizes: BTreeSet<usize> = all.iter().map(|&a| problem.atoms.size(a)).collect();
+    Ok(PassError::Layout {
+        message: format!("--{axis} {n}: no dimension of the model divides by {n} and may be split"),
+        help: format!(
+            "dimensions that may be split have the sizes {sizes:?}; choose a divisor of one of them"
+        ),
+    })
+}
+
+/// The collectives of a program, callees first.
+fn collectives(draft: &Draft, entry: GraphId, device: &DeviceModel) -> Vec<CollectiveReport> {
+    let module = &draft.module;
+    let runs = predict::executions(module, entry);
+    let mut out = Vec::new();
+    for id in msc_ir::ops::call::reachable(module) {
+        let (g, Some(&executed)) = (module.graph(id), runs.get(&id)) else { continue };
+        for (_, data) in g.ops() {
+            let Op::Collective(c) = &data.op else { continue };
+            let Some(&operand) = data.operands.first() else { continue };
+            let fact = draft.facts.get(&(id, data.results[0]));
+            let n: usize = c.axes().iter().map(|&a| module.mesh.size(a)).product();
+            let (comes, needed) = match fact {
+                Some(f) => (f.comes.clone(), f.needed.clone()),
+                None => ("the program has it".into(), module.locations.describe(data.loc).to_string()),
+            };
+            out.push(CollectiveReport {
+                graph: g.name.clone(),
+                kind: data.op.name(),
+                monoid: match c {
+                    Collective::AllReduce { monoid, .. } | Collective::ReduceScatter { monoid, .. } => {
+                        Some(*monoid)
+                    }
+                    _ => None,
+                },
+                axes: c.axes().iter().map(|a| module.mesh.axes[a.0 as usize].name.clone()).collect(),
+                bytes: g.ty(operand).bytes() as u64,
+                executed,
+                predicted_ps: device.collective_ps(c, g.ty(operand), n),
+                partial_because: comes,
+                whole_because: needed,
+            });
+        }
+    }
+    out
 }
 
 /// The entry's graph and those it calls; definitions of fused ops are not theirs to change.

@@ -1,0 +1,124 @@
+//! Ops that cannot have an atom split are set apart: layouts change around them.
+//!
+//! An op needs an atom whole if its rule says so, if it meets the atom twice (scores of attention over one sequence),
+//! or if its rule has no common refinement with its values. Every value between such an op and another gets a
+//! `reshard`; so does every value of the entry in which the atom is not outermost, because what the entry takes and
+//! gives are blocks. What is set apart then has atoms of its own: see [`super::islands`].
+
+use super::cuts::{Cut, User, users};
+use super::facts::Fact;
+use super::problem::Problem;
+use msc_ir::factor::FactorKind;
+use msc_ir::factor::solve::AtomId;
+use msc_ir::graph::{OpId, ValueId};
+use msc_ir::ops::call::wires;
+use msc_ir::{Graph, GraphId, Module, Op, Operation};
+use std::collections::BTreeMap;
+
+/// How often a value of a scope has an atom.
+fn times(problem: &Problem, scope: usize, v: ValueId, atom: AtomId) -> usize {
+    (0..problem.atoms.rank_in(scope, v))
+        .map(|d| problem.atoms.dim_in(scope, v, d).iter().filter(|a| **a == atom).count())
+        .sum()
+}
+
+/// Whether an op cannot have the atom split.
+fn needs_whole(problem: &Problem, scope: usize, g: &Graph, op: OpId, atom: AtomId) -> bool {
+    let atoms = &problem.atoms;
+    let data = g.op(op);
+    if data.operands.iter().chain(&data.results).any(|&v| times(problem, scope, v, atom) > 1) {
+        return true;
+    }
+    if atoms.met_by(scope, op).iter().filter(|a| **a == atom).count() > 1 {
+        return true;
+    }
+    let rule = atoms.rule_in(scope, op);
+    let mut meets = false;
+    for (f, factor) in rule.factors.iter().enumerate() {
+        let list = atoms.factor_in(scope, op, f);
+        let Some(at) = list.iter().position(|a| *a == atom) else { continue };
+        meets = true;
+        match factor.kind {
+            FactorKind::Whole | FactorKind::Halo { .. } => return true,
+            // A start names one block.
+            FactorKind::Offset | FactorKind::Range if at > 0 => return true,
+            FactorKind::Reduce(_) if at > 0 && matches!(data.op, Op::Scatter(_)) => return true,
+            _ => {}
+        }
+    }
+    meets && atoms.is_torn_in(scope, op)
+}
+
+/// The cuts that set apart every op that needs an atom whole; none if no op does. `why` says how the atom comes to be
+/// split.
+pub(super) fn cuts(problem: &Problem, module: &Module, atom: AtomId, why: &str) -> Vec<Cut> {
+    let mut out = Vec::new();
+    for (scope, id) in problem.atoms.scope_graphs().enumerate() {
+        let Some(id) = id else { continue };
+        let g = module.graph(id);
+        let apart: Vec<bool> = (0..g.op_count())
+            .map(|op| {
+                let op = OpId(op as u32);
+                wires(&g.op(op).op).is_empty() && needs_whole(problem, scope, g, op, atom)
+            })
+            .collect();
+        for v in (0..g.value_count() as u32).map(ValueId) {
+            let n = times(problem, scope, v, atom);
+            if n == 0 {
+                continue;
+            }
+            // Where the entry has the atom inside of a dimension, the outside sees the value whole.
+            let inner = id == problem.entry && (0..g.ty(v).rank()).any(|d| {
+                problem.atoms.dim(v, d).iter().skip(1).any(|a| *a == atom)
+            });
+            let is_apart = match g.def(v) {
+                _ if n > 1 => true,
+                Some((def, _)) => apart[def.0 as usize],
+                None => inner,
+            };
+            cut_uses(problem, module, g, id, (v, n > 1, is_apart, inner), &apart, why, &mut out);
+        }
+    }
+    out
+}
+
+#[allow(clippy::too_many_arguments, reason = "one call, to keep the loop above readable")]
+fn cut_uses(
+    problem: &Problem,
+    module: &Module,
+    g: &Graph,
+    id: GraphId,
+    (v, twice, is_apart, inner): (ValueId, bool, bool, bool),
+    apart: &[bool],
+    why: &str,
+    out: &mut Vec<Cut>,
+) {
+    let mut crossing: BTreeMap<bool, Vec<User>> = BTreeMap::new();
+    for user in users(g, v) {
+        let wanted_apart = match user {
+            User::Operand(op, _) if wires(&g.op(op).op).is_empty() => apart[op.0 as usize],
+            User::Operand(..) => twice,
+            User::Result(_) => twice || inner && id == problem.entry,
+        };
+        if wanted_apart != is_apart {
+            crossing.entry(wanted_apart).or_default().push(user);
+        }
+    }
+    for users in crossing.into_values() {
+        let at = |op: OpId| {
+            let data = g.op(op);
+            format!("{} at {}", data.op.name(), module.locations.describe(data.loc))
+        };
+        let user = users.iter().find_map(|u| match u {
+            User::Operand(op, _) => Some(at(*op)),
+            User::Result(_) => None,
+        });
+        let user = user.unwrap_or_else(|| "the outside".into());
+        let maker = g.def(v).map_or_else(|| "the outside".into(), |(op, _)| at(op));
+        let fact = match is_apart {
+            false => Fact { comes: why.into(), needed: format!("{user} cannot work on a part of it") },
+            true => Fact { comes: format!("{maker} cannot work on a part of it"), needed: why.into() },
+        };
+        out.push(Cut { graph: id, value: v, users, late: g.def(v).is_none(), fact });
+    }
+}

@@ -1,0 +1,185 @@
+//! What the search knows of a module: its atoms, and how its entry is seen from outside.
+
+use super::SplitReport;
+use crate::error::Result;
+use msc_ir::factor::solve::{AtomId, AtomList, Atoms};
+use msc_ir::graph::ValueId;
+use msc_ir::module::{AxisId, Mesh, Sharding};
+use msc_ir::{Entry, Graph, GraphId, Module, TensorType};
+use std::collections::BTreeSet;
+
+/// One mesh axis and the atoms it splits.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Split {
+    /// The axis.
+    pub axis: AxisId,
+    /// Its atoms. No value has two of them.
+    pub atoms: BTreeSet<AtomId>,
+}
+
+/// Where a split atom lies in a value: the dimension, and what lies outside and inside of it there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// The dimension.
+    pub dim: usize,
+    /// Product of the dimension's atoms outside of it.
+    pub outer: usize,
+    /// Size of the atom before it is split.
+    pub size: usize,
+}
+
+/// A module's default entry as the search sees it.
+#[derive(Debug)]
+pub struct Problem {
+    /// Atoms of the entry (scope 0) and of the graphs it calls.
+    pub atoms: Atoms,
+    /// The entry's graph.
+    pub entry: GraphId,
+    /// How the entry's parameters are known.
+    pub info: Entry,
+}
+
+impl Problem {
+    /// Solves the factor rules of a module's default entry.
+    ///
+    /// # Errors
+    /// If the module has no entry.
+    pub fn new(module: &Module) -> Result<Problem> {
+        let info = module.entry()?.clone();
+        let mut atoms = Atoms::solve_calls(module, info.graph);
+        let g = module.graph(info.graph);
+        let donated = info.params.iter().zip(g.params());
+        atoms.tie(0, donated.filter_map(|(p, &v)| Some((v, g.results()[p.alias? as usize]))));
+        Ok(Problem { atoms, entry: info.graph, info })
+    }
+
+    /// Where a split's atom lies in a value of a scope, if the value has one.
+    pub fn place(&self, scope: usize, v: ValueId, split: &Split) -> Option<Place> {
+        (0..self.atoms.rank_in(scope, v)).find_map(|dim| {
+            let list = self.atoms.dim_in(scope, v, dim);
+            let at = list.iter().position(|a| split.atoms.contains(a))?;
+            let outer = list[..at].iter().map(|&a| self.atoms.size(a)).product();
+            Some(Place { dim, outer, size: self.atoms.size(list[at]) })
+        })
+    }
+
+    /// The type of a value of a scope on one rank of the split's axis.
+    pub fn local(&self, scope: usize, g: &Graph, v: ValueId, split: &Split, mesh: &Mesh) -> TensorType {
+        let mut ty = g.ty(v).clone();
+        if let Some(p) = self.place(scope, v, split) {
+            ty.shape[p.dim] /= mesh.size(split.axis);
+        }
+        ty
+    }
+
+    /// The sharding of an entry value that had `old` before the split.
+    pub fn sharding(&self, v: ValueId, split: &Split, old: &Sharding) -> Sharding {
+        let mut new = old.clone();
+        if let Some(p) = self.place(0, v, split) {
+            new.dims.resize(self.atoms.rank_in(0, v), Vec::new());
+            new.dims[p.dim].push(split.axis);
+        }
+        new
+    }
+
+    /// Donated parameters; where the file donates nothing, every float parameter that is no scalar.
+    pub fn state<'a>(&'a self, g: &'a Graph) -> impl Iterator<Item = ValueId> + 'a {
+        let donates = self.info.params.iter().any(|p| p.alias.is_some());
+        let counts = move |v: ValueId, donated: bool| match donates {
+            true => donated,
+            false => g.ty(v).rank() > 0 && g.ty(v).dtype.is_float(),
+        };
+        let params = self.info.params.iter().zip(g.params());
+        params.filter(move |(p, v)| counts(**v, p.alias.is_some())).map(|(_, &v)| v)
+    }
+
+    /// Bytes of state on one rank, under a split if one is given.
+    pub fn state_bytes(&self, module: &Module, split: Option<&Split>) -> u64 {
+        let g = module.graph(self.entry);
+        let bytes = |v| match split {
+            Some(s) => self.local(0, g, v, s, &module.mesh).bytes(),
+            None => g.ty(v).bytes(),
+        };
+        self.state(g).map(|v| bytes(v) as u64).sum()
+    }
+
+    /// Which parameters a split cuts, in words.
+    pub fn describe(&self, module: &Module, split: &Split) -> Vec<SplitReport> {
+        let report = |&atom: &AtomId| SplitReport {
+            axis: module.mesh.axes[split.axis.0 as usize].name.clone(),
+            size: self.atoms.size(atom),
+            parameters: self.parameters_with(module, atom),
+        };
+        split.atoms.iter().map(report).collect()
+    }
+
+    /// The entry's parameters that have an atom, as `name[dimension]`.
+    pub fn parameters_with(&self, module: &Module, atom: AtomId) -> Vec<String> {
+        let g = module.graph(self.entry);
+        let mut out = Vec::new();
+        for (p, &v) in self.info.params.iter().zip(g.params()) {
+            for d in 0..g.ty(v).rank() {
+                if self.atoms.dim(v, d).contains(&atom) {
+                    out.push(format!("{}[{d}]", p.name));
+                }
+            }
+        }
+        out
+    }
+
+    /// An atom in words: a parameter's dimension, or its size.
+    pub fn name(&self, module: &Module, atom: AtomId) -> String {
+        let names = self.parameters_with(module, atom);
+        names.into_iter().next().unwrap_or_else(|| format!("a dimension of {}", self.atoms.size(atom)))
+    }
+
+    /// Atoms of the values `of` that an axis of `n` ranks can split so that each rank's share of everything the entry
+    /// takes and gives is one block, in order of the values.
+    pub fn candidates(&self, g: &Graph, of: impl Iterator<Item = ValueId>, n: usize) -> Vec<AtomId> {
+        let mut inner: BTreeSet<AtomId> = BTreeSet::new();
+        let mut found = Vec::new();
+        for &v in g.params().iter().chain(g.results()) {
+            for d in 0..g.ty(v).rank() {
+                inner.extend(self.atoms.dim(v, d).iter().skip(1));
+            }
+        }
+        for v in of {
+            for d in 0..g.ty(v).rank() {
+                if let Some(&atom) = self.atoms.dim(v, d).first()
+                    && !found.contains(&atom)
+                {
+                    found.push(atom);
+                }
+            }
+        }
+        found.retain(|a| {
+            !inner.contains(a) && !self.atoms.is_whole(*a) && self.atoms.size(*a).is_multiple_of(n)
+        });
+        found
+    }
+
+    /// Pairs of `candidates` that meet in one value or in one op: a rank would hold, or compute, a diagonal block.
+    pub fn conflicts(&self, module: &Module, candidates: &[AtomId]) -> BTreeSet<(usize, usize)> {
+        let mut out = BTreeSet::new();
+        let mut meet = |atoms: AtomList| {
+            let met: Vec<usize> =
+                atoms.iter().filter_map(|atom| candidates.iter().position(|c| c == atom)).collect();
+            for (i, &a) in met.iter().enumerate() {
+                for &b in &met[i + 1..] {
+                    out.insert((a.min(b), a.max(b)));
+                }
+            }
+        };
+        for (scope, id) in self.atoms.scope_graphs().enumerate() {
+            let Some(g) = id.map(|id| module.graph(id)) else { continue };
+            for v in 0..g.value_count() as u32 {
+                let v = ValueId(v);
+                meet((0..g.ty(v).rank()).flat_map(|d| self.atoms.dim_in(scope, v, d)).collect());
+            }
+            for (op, _) in g.ops() {
+                meet(self.atoms.met_by(scope, op));
+            }
+        }
+        out
+    }
+}

@@ -1,0 +1,108 @@
+//! Axes that split model state: `tp`.
+//!
+//! An atom of a donated parameter is a candidate if no op needs it whole, if it divides by the axis, and if it is
+//! outermost in its dimension wherever the entry sees it, so that a rank's share of a parameter is one block. Two
+//! candidates that meet in one value exclude each other.
+//!
+//! Among the legal sets the search takes, in this order: one that leaves next to the least state on a rank (what a user
+//! asks `tp` for; sets within [`STATE_SLACK`] of the least count as equal, so that splitting a norm's few weights is no
+//! reason to split the residual stream), the least predicted time of a step, the fewest splits.
+
+use super::facts::Draft;
+use super::lower::lower;
+use super::predict::step_ps;
+use super::problem::{Problem, Split};
+use crate::cost::DeviceModel;
+use crate::error::{PassError, Result};
+use msc_ir::factor::solve::AtomId;
+use msc_ir::module::AxisId;
+use std::collections::BTreeSet;
+
+/// Candidates above this number are not enumerated but taken greedily, largest state first: 2¹² layouts are
+/// compared in well under a second, and no transformer seen has more than eight candidates.
+const MAX_ENUMERATED: usize = 12;
+
+/// Layouts whose state differs by less than this part of the unsplit state count as equal.
+pub const STATE_SLACK: u64 = 32;
+
+/// What an axis can do next.
+pub(super) enum Next {
+    /// It was split; so many layouts were compared.
+    Done(Box<Draft>, Problem, Split, usize),
+    /// The first so many of its ranks can split more than all of them at once.
+    Part(usize),
+    /// There is nothing to split.
+    Nothing,
+}
+
+/// Splits state along an axis.
+///
+/// # Errors
+/// Bugs of factor rules.
+pub(super) fn split(draft: &Draft, axis: AxisId, device: &DeviceModel) -> Result<Next> {
+    let module = &draft.module;
+    let n = module.mesh.size(axis);
+    let problem = Problem::new(module)?;
+    let g = module.graph(problem.entry);
+    let least = smallest_factor(n);
+    let candidates = problem.candidates(g, problem.state(g), n);
+    // Heads, of which there are fewer than ranks, are split as far as they go.
+    if least < n && problem.candidates(g, problem.state(g), least).len() > candidates.len() {
+        return Ok(Next::Part(least));
+    }
+    if candidates.is_empty() {
+        return Ok(Next::Nothing);
+    }
+    let conflicts = problem.conflicts(module, &candidates);
+    let sets = legal_sets(&candidates, &conflicts);
+    let with = |set: &[usize]| Split { axis, atoms: set.iter().map(|&i| candidates[i]).collect() };
+    let sized: Vec<(u64, Split)> =
+        sets.iter().map(|s| with(s)).map(|s| (problem.state_bytes(module, Some(&s)), s)).collect();
+    let least = sized.iter().map(|(b, _)| *b).min().unwrap_or(0);
+    let slack = problem.state_bytes(module, None) / STATE_SLACK;
+    let ties: Vec<Split> = sized.into_iter().filter(|(b, _)| *b <= least + slack).map(|(_, s)| s).collect();
+    let compared = ties.len();
+    let mut best: Option<((u64, usize, Split), Draft)> = None;
+    for split in ties {
+        let lowered = lower(draft, &problem, &split)?;
+        let ps = if compared > 1 { step_ps(&lowered.module, problem.entry, device) } else { 0 };
+        let key = (ps, split.atoms.len(), split);
+        if best.as_ref().is_none_or(|(k, _)| (key.0, key.1, &key.2.atoms) < (k.0, k.1, &k.2.atoms)) {
+            best = Some((key, lowered));
+        }
+    }
+    let ((_, _, split), draft) = best.ok_or_else(|| PassError::Layout {
+        message: "no set of dimensions can be split together".into(),
+        help: "use fewer ranks".into(),
+    })?;
+    Ok(Next::Done(Box::new(draft), problem, split, compared))
+}
+
+/// The smallest factor of a number above 1.
+fn smallest_factor(n: usize) -> usize {
+    (2..=n).find(|f| n.is_multiple_of(*f)).unwrap_or(n)
+}
+
+/// Maximal sets of candidates without a conflict.
+fn legal_sets(candidates: &[AtomId], conflicts: &BTreeSet<(usize, usize)>) -> Vec<Vec<usize>> {
+    let n = candidates.len();
+    let fits = |set: &[usize], c: usize| set.iter().all(|&s| !conflicts.contains(&(s.min(c), s.max(c))));
+    if n > MAX_ENUMERATED {
+        let mut set = Vec::new();
+        for c in 0..n {
+            if fits(&set, c) {
+                set.push(c);
+            }
+        }
+        return vec![set];
+    }
+    let mut out: Vec<Vec<usize>> = Vec::new();
+    for bits in 1u32..1 << n {
+        let set: Vec<usize> = (0..n).filter(|&i| bits >> i & 1 == 1).collect();
+        let legal = set.iter().enumerate().all(|(i, &c)| fits(&set[..i], c));
+        if legal {
+            out.push(set);
+        }
+    }
+    out
+}
