@@ -145,6 +145,10 @@ pub struct Report {
     pub groups: Vec<GroupReport>,
     /// Splits.
     pub splits: Vec<SplitReport>,
+    /// Axes, or parts of axes, along which all ranks compute the same, and their ranks.
+    pub idle_axes: Vec<(String, usize)>,
+    /// Dimensions of state that cannot be split, and the op that needs each whole.
+    pub whole: Vec<(String, String)>,
     /// Collectives.
     pub collectives: Vec<CollectiveReport>,
     /// Bytes of donated state on a rank.
@@ -173,6 +177,8 @@ fn us(ps: u64) -> f64 {
 /// Fills in what the partitioner did.
 pub fn partitioned(r: &mut Report, p: &msc_passes::partition::Report) {
     r.state_bytes = p.state_bytes;
+    r.idle_axes = p.idle.clone();
+    r.whole = p.whole.clone();
     r.splits = p
         .splits
         .iter()

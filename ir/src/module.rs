@@ -72,12 +72,32 @@ impl Mesh {
 pub struct Sharding {
     /// Axes per dimension.
     pub dims: Vec<Vec<AxisId>>,
+    /// For each dimension the number of equal parts it consists of, each of which is cut on its own (the projections of
+    /// queries, keys and values in one weight); 1 where an entry is missing.
+    pub parts: Vec<usize>,
 }
 
 impl Sharding {
     /// Whether every rank holds the whole tensor.
     pub fn is_replicated(&self) -> bool {
         self.dims.iter().all(Vec::is_empty)
+    }
+
+    /// The axes that split a dimension.
+    pub fn axes(&self, dim: usize) -> &[AxisId] {
+        self.dims.get(dim).map_or(&[], |a| a)
+    }
+
+    /// The number of parts of a dimension, at least 1.
+    pub fn parts(&self, dim: usize) -> usize {
+        self.parts.get(dim).map_or(1, |&n| n.max(1))
+    }
+
+    /// Whether two layouts say the same.
+    pub fn same(&self, other: &Sharding) -> bool {
+        let n = self.dims.len().max(other.dims.len());
+        let of = |s: &Sharding, d| (s.axes(d).to_vec(), if s.axes(d).is_empty() { 1 } else { s.parts(d) });
+        (0..n).all(|d| of(self, d) == of(other, d))
     }
 }
 

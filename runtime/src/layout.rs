@@ -1,7 +1,8 @@
 //! How global tensors lie over the ranks.
 //!
 //! A dimension that a [`Sharding`] gives axes to is cut into equal contiguous blocks, one for each coordinate of
-//! those axes, the first axis slowest. Ranks that differ along other axes only hold the same block.
+//! those axes, the first axis slowest. A dimension of several parts is cut part by part: a rank holds its block of each.
+//! Ranks that differ along other axes only hold the same block.
 
 use msc_ir::module::{Mesh, Sharding};
 use msc_ir::tensor::IndexSpace;
@@ -10,22 +11,20 @@ use msc_ir::{Shape, TensorType};
 
 /// The global type of a tensor of which every rank holds a block of type `local`.
 pub fn global_type(local: &TensorType, sharding: &Sharding, mesh: &Mesh) -> TensorType {
-    let blocks = |d: usize| -> usize {
-        sharding.dims.get(d).map_or(1, |axes| axes.iter().map(|&a| mesh.size(a)).product())
-    };
+    let blocks = |d: usize| -> usize { sharding.axes(d).iter().map(|&a| mesh.size(a)).product() };
     local.with_shape(local.shape.iter().enumerate().map(|(d, n)| n * blocks(d)))
 }
 
-/// Where a rank's block starts in the global tensor, per dimension.
+/// Where a rank's block starts in the global tensor, per dimension; of a dimension of several parts, in each of them.
 pub fn block_start(local: &TensorType, sharding: &Sharding, mesh: &Mesh, rank: usize) -> Shape {
     let index = |d: usize| -> usize {
-        let axes = sharding.dims.get(d).map_or(&[][..], |axes| axes);
-        axes.iter().fold(0, |i, &a| i * mesh.size(a) + mesh.coordinate(rank, a))
+        sharding.axes(d).iter().fold(0, |i, &a| i * mesh.size(a) + mesh.coordinate(rank, a))
     };
-    local.shape.iter().enumerate().map(|(d, n)| n * index(d)).collect()
+    local.shape.iter().enumerate().map(|(d, n)| n / sharding.parts(d) * index(d)).collect()
 }
 
-/// A block of a row-major tensor: what [`rows`](Block::rows) needs to find its bytes.
+/// A block of a row-major tensor: what [`rows`](Block::rows) needs to find its bytes. A dimension of several parts is
+/// two: the parts, and what each holds.
 #[derive(Clone, Debug)]
 pub struct Block {
     global: Shape,
@@ -37,12 +36,21 @@ pub struct Block {
 impl Block {
     /// The block that `rank` holds.
     pub fn of_rank(local: &TensorType, sharding: &Sharding, mesh: &Mesh, rank: usize) -> Block {
-        Block {
-            global: global_type(local, sharding, mesh).shape,
-            start: block_start(local, sharding, mesh, rank),
-            size: local.shape.clone(),
-            width: local.dtype.size_bytes(),
+        let whole = global_type(local, sharding, mesh).shape;
+        let at = block_start(local, sharding, mesh, rank);
+        let (mut global, mut start, mut size) = (Shape::new(), Shape::new(), Shape::new());
+        for (d, &n) in local.shape.iter().enumerate() {
+            let parts = sharding.parts(d);
+            if parts > 1 {
+                global.push(parts);
+                start.push(0);
+                size.push(parts);
+            }
+            global.push(whole[d] / parts);
+            start.push(at[d]);
+            size.push(n / parts);
         }
+        Block { global, start, size, width: local.dtype.size_bytes() }
     }
 
     /// The block's contiguous pieces: byte in the global tensor, byte in the block, length.
@@ -97,7 +105,7 @@ mod tests {
         let mesh = Mesh { axes: vec![axis("dp", 2), axis("tp", 3)] };
         let local = TensorType::new(DType::F32, [2, 5, 2]);
         // The last dimension over both axes, tp slowest; the first over none.
-        let sharding = Sharding { dims: vec![vec![], vec![], vec![AxisId(1), AxisId(0)]] };
+        let sharding = Sharding { dims: vec![vec![], vec![], vec![AxisId(1), AxisId(0)]], ..Sharding::default() };
         let ty = global_type(&local, &sharding, &mesh);
         assert_eq!(ty.shape[..], [2, 5, 12]);
         let global = Tensor::new([2, 5, 12], Storage::F32((0..120).map(|i| i as f32).collect()));
@@ -113,6 +121,24 @@ mod tests {
             assert_eq!(block.first_difference(&bytes, &back), None);
             bytes[13 * 4] ^= 1;
             assert_eq!(block.first_difference(&bytes, &back), Some(13));
+        }
+        assert_eq!(back, global.data.bytes());
+    }
+
+    #[test]
+    fn every_part_of_a_dimension_is_cut() {
+        let mesh = Mesh { axes: vec![MeshAxis { name: "tp".into(), size: 2 }] };
+        // Queries, keys and values of four columns each, of which a rank has two.
+        let local = TensorType::new(DType::I32, [1, 6]);
+        let sharding = Sharding { dims: vec![vec![], vec![AxisId(0)]], parts: vec![1, 3] };
+        let global = Tensor::new([1, 12], Storage::I32((0..12).collect()));
+        let mut back = vec![0u8; 48];
+        for (rank, want) in [[0, 1, 4, 5, 8, 9], [2, 3, 6, 7, 10, 11]].into_iter().enumerate() {
+            let block = Block::of_rank(&local, &sharding, &mesh, rank);
+            let mut bytes = vec![0u8; 24];
+            block.cut(global.data.bytes(), &mut bytes);
+            assert_eq!(bytes, Storage::I32(want.to_vec().into()).bytes());
+            block.paste(&bytes, &mut back);
         }
         assert_eq!(back, global.data.bytes());
     }

@@ -8,7 +8,8 @@ pub mod near;
 use msc_frontends::npz;
 use msc_ir::interp::{Mode, run_ranks};
 use msc_ir::module::Sharding;
-use msc_ir::{Module, Tensor};
+use msc_ir::{Module, Storage, Tensor};
+use msc_runtime::layout::Block;
 use std::path::PathBuf;
 
 /// The folder of a fixture of the repository.
@@ -45,15 +46,13 @@ pub fn step(name: &str) -> Step {
 
 /// The block of a tensor that a rank holds.
 pub fn block(module: &Module, t: &Tensor, s: &Sharding, rank: usize) -> Tensor {
-    let mut start = vec![0; t.shape.len()];
-    let mut size = t.shape.to_vec();
-    for (d, axes) in s.dims.iter().enumerate() {
-        for &a in axes {
-            size[d] /= module.mesh.size(a);
-            start[d] += module.mesh.coordinate(rank, a) * size[d];
-        }
-    }
-    t.block(&start, &size)
+    let local = t.ty().with_shape(t.shape.iter().enumerate().map(|(d, n)| {
+        let blocks: usize = s.axes(d).iter().map(|&a| module.mesh.size(a)).product();
+        n / blocks
+    }));
+    let mut bytes = vec![0; local.bytes()];
+    Block::of_rank(&local, s, &module.mesh, rank).cut(t.data.bytes(), &mut bytes);
+    Tensor::new(local.shape, Storage::from_bytes(local.dtype, &bytes))
 }
 
 /// Runs the default entry of a partitioned module on all ranks, from the whole inputs. Returns each rank's

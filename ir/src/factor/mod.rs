@@ -81,6 +81,17 @@ pub struct Start {
     pub reduced: bool,
 }
 
+/// The greatest number that divides all of some numbers; 0 if all are 0.
+pub fn common_divisor(numbers: impl IntoIterator<Item = usize>) -> usize {
+    let gcd = |mut a: usize, mut b: usize| {
+        while b != 0 {
+            (a, b) = (b, a % b);
+        }
+        a
+    };
+    numbers.into_iter().fold(0, gcd)
+}
+
 /// The start of each split factor.
 pub type Starts = BTreeMap<FactorId, Start>;
 
@@ -143,6 +154,17 @@ impl FactorRule {
             }
         }
         r
+    }
+
+    /// Factors of a dimension of `n` elements that an op treats in pieces whose borders are multiples of `piece`: which
+    /// piece, and the place in it. Pieces cannot be split over ranks, but each of them can.
+    pub fn pieces(&mut self, n: usize, piece: FactorId) -> DimFactors {
+        let size = self.factors[piece].size;
+        if n == size {
+            return DimFactors::from_slice(&[piece]);
+        }
+        let which = self.factor(n / size, FactorKind::Whole);
+        DimFactors::from_slice(&[which, piece])
     }
 
     /// Whether a factor occurs in an operand.

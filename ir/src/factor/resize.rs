@@ -145,6 +145,10 @@ fn atom_sizes(
         }
     }
     let mut sizes = known;
+    // Beside others, what is needed whole keeps its size.
+    for a in dims.iter().filter(|(l, ..)| l.len() > 1).flat_map(|(l, ..)| l).filter(|a| atoms.is_whole(**a)) {
+        sizes.entry(*a).or_insert_with(|| atoms.size(*a));
+    }
     // Simple dimensions first, then composite ones as long as one atom is unknown, then by choice.
     loop {
         let mut choice: Option<(AtomId, usize)> = None;

@@ -67,6 +67,8 @@ fn is_neutral(module: &Module, graph: &Graph, data: &OpData) -> bool {
 pub struct Atoms {
     nodes: Vec<Node>,
     scopes: Vec<Scope>,
+    /// Atoms inside of whole ones, once all is settled.
+    pieces: BTreeSet<AtomId>,
 }
 
 /// Collects the atoms that a list has more than once.
@@ -214,6 +216,19 @@ impl Atoms {
             }
         }
         whole.into_iter().for_each(|a| self.mark_whole(a));
+        let mut pieces = BTreeSet::new();
+        for list in self.scopes.iter().flat_map(|s| s.dims.iter().flatten()).filter(|l| !l.is_empty()) {
+            let list = self.resolve(list);
+            let first = list.iter().position(|a| self.is_whole(*a)).unwrap_or(list.len());
+            pieces.extend(list.into_iter().skip(first + 1));
+        }
+        self.pieces = pieces;
+    }
+
+    /// Whether the atom lies inside of one that must stay whole, in some value: it may be split, but its size says where
+    /// the pieces of that value begin.
+    pub fn is_piece(&self, atom: AtomId) -> bool {
+        self.pieces.contains(&atom)
     }
 
     /// The atoms of which an op allows only one to be split along one mesh axis, besides what its values say.

@@ -3,7 +3,7 @@
 use super::expect_dims;
 use crate::attr::{AttrMap, AttrReader, AttrValue};
 use crate::error::{IrError, Result};
-use crate::factor::{FactorKind, FactorRule};
+use crate::factor::{FactorKind, FactorRule, common_divisor};
 use crate::interp::EvalCx;
 use crate::module::Module;
 use crate::op::{Op, Operation};
@@ -74,12 +74,27 @@ impl Operation for Concatenate {
     fn factor_rule(&self, operands: &[&TensorType], results: &[TensorType], _: &Module) -> FactorRule {
         let mut r = FactorRule::empty(operands, results);
         for (d, &n) in results[0].shape.iter().enumerate() {
-            let kind = if d == self.dim { FactorKind::Whole } else { FactorKind::Pass };
-            let f = r.factor(n, kind);
-            r.on_result(0, d, f);
+            if d != self.dim {
+                let f = r.factor(n, FactorKind::Pass);
+                r.on_result(0, d, f);
+                (0..operands.len()).for_each(|o| r.on_operand(o, d, f));
+                continue;
+            }
+            // Parts of like sizes, as those of queries, keys and values, are split each on its own.
+            let piece = common_divisor(operands.iter().map(|t| t.shape[d]));
+            if piece <= 1 {
+                let f = r.factor(n, FactorKind::Whole);
+                r.on_result(0, d, f);
+                for (o, t) in operands.iter().enumerate() {
+                    let g = r.factor(t.shape[d], FactorKind::Whole);
+                    r.on_operand(o, d, g);
+                }
+                continue;
+            }
+            let f = r.factor(piece, FactorKind::Pass);
+            r.results[0][d] = r.pieces(n, f);
             for (o, t) in operands.iter().enumerate() {
-                let g = if d == self.dim { r.factor(t.shape[d], FactorKind::Whole) } else { f };
-                r.on_operand(o, d, g);
+                r.operands[o][d] = r.pieces(t.shape[d], f);
             }
         }
         r

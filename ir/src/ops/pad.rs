@@ -3,7 +3,7 @@
 use super::{expect_operands, expect_padding};
 use crate::attr::{AttrMap, AttrReader, AttrValue, ints};
 use crate::error::{IrError, Result};
-use crate::factor::{FactorKind, FactorRule};
+use crate::factor::{FactorKind, FactorRule, common_divisor};
 use crate::interp::EvalCx;
 use crate::module::Module;
 use crate::op::{Op, Operation};
@@ -33,6 +33,15 @@ impl Pad {
             high: a.ints("high")?.into(),
             interior: a.indices("interior")?,
         }))
+    }
+
+    /// Size of the pieces that dimension `d` of sizes `from` and `to` consists of, if it is more than one element: what is
+    /// added or removed on each side is some of them.
+    fn piece(&self, d: usize, from: usize, to: usize) -> Option<usize> {
+        let (low, high) = (self.low[d], self.high[d]);
+        let sides = [low, high].map(|n| usize::try_from(n.unsigned_abs()).unwrap_or(1));
+        let piece = common_divisor(sides.into_iter().chain([from, to]));
+        (self.interior[d] == 0 && low.checked_add(high)? != 0 && piece > 1).then_some(piece)
     }
 
     fn is_identity(&self, d: usize) -> bool {
@@ -118,6 +127,10 @@ impl Operation for Pad {
                 let f = r.factor(results[0].shape[d], FactorKind::Pass);
                 r.on_operand(0, d, f);
                 r.on_result(0, d, f);
+            } else if let Some(piece) = self.piece(d, operands[0].shape[d], results[0].shape[d]) {
+                let f = r.factor(piece, FactorKind::Pass);
+                r.operands[0][d] = r.pieces(operands[0].shape[d], f);
+                r.results[0][d] = r.pieces(results[0].shape[d], f);
             } else {
                 let f = r.factor(operands[0].shape[d], FactorKind::Whole);
                 r.on_operand(0, d, f);
@@ -128,7 +141,17 @@ impl Operation for Pad {
         r
     }
 
-    fn resized(&self, _: &[&TensorType], _: &[TensorType]) -> Result<Op> {
-        Ok(self.clone().into())
+    fn resized(&self, operands: &[&TensorType], results: &[TensorType]) -> Result<Op> {
+        let mut out = self.clone();
+        for d in 0..self.low.len() {
+            let total = self.low[d] + self.high[d];
+            let (m, n) = (operands[0].shape[d] as i64, results[0].shape[d] as i64);
+            // What is added keeps its proportions where pieces change size.
+            if self.interior[d] == 0 && total != 0 && n - m != total && (n - m) * self.low[d] % total == 0 {
+                out.low[d] = (n - m) * self.low[d] / total;
+                out.high[d] = n - m - out.low[d];
+            }
+        }
+        Ok(out.into())
     }
 }

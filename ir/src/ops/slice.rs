@@ -4,7 +4,7 @@ use super::expect_operands;
 use crate::attr::{AttrMap, AttrReader, ints};
 use crate::dtype::DType;
 use crate::error::{IrError, Result};
-use crate::factor::{FactorKind, FactorRule};
+use crate::factor::{FactorKind, FactorRule, common_divisor};
 use crate::interp::EvalCx;
 use crate::module::Module;
 use crate::op::{Op, Operation};
@@ -188,6 +188,18 @@ impl Operation for Slice {
                     Slice::Static { stride, .. } => stride[d] == 1 || part <= 1,
                     _ => true,
                 };
+            if let Slice::Static { start, limit, stride } = self
+                && !passes
+                && stride[d] == 1
+            {
+                let piece = common_divisor([start[d], limit[d], x.shape[d]]);
+                if piece > 1 {
+                    let f = r.factor(piece, FactorKind::Pass);
+                    r.operands[0][d] = r.pieces(x.shape[d], f);
+                    r.results[0][d] = r.pieces(part, f);
+                    continue;
+                }
+            }
             let kind = if passes { FactorKind::Pass } else { FactorKind::Whole };
             let f = r.factor(x.shape[d], kind);
             r.on_operand(0, d, f);
@@ -209,12 +221,15 @@ impl Operation for Slice {
     fn resized(&self, operands: &[&TensorType], results: &[TensorType]) -> Result<Op> {
         Ok(match self {
             Slice::Static { start, limit, stride } => {
-                // Only dimensions taken whole may change size.
-                let limit = (0..limit.len())
-                    .map(|d| if start[d] == 0 && stride[d] == 1 { results[0].shape[d] } else { limit[d] })
-                    .collect();
+                // A dimension taken whole may change size, and so may the pieces of one that is taken in part.
+                let mut sized = (start.clone(), limit.clone());
+                for d in (0..limit.len()).filter(|&d| stride[d] == 1 && limit[d] > start[d]) {
+                    let (old, new) = (limit[d] - start[d], results[0].shape[d]);
+                    sized.0[d] = start[d] * new / old;
+                    sized.1[d] = sized.0[d] + new;
+                }
                 let _ = operands;
-                Slice::Static { start: start.clone(), limit, stride: stride.clone() }
+                Slice::Static { start: sized.0, limit: sized.1, stride: stride.clone() }
             }
             Slice::Dynamic { .. } => Slice::Dynamic { sizes: results[0].shape.clone() },
             Slice::Update => Slice::Update,

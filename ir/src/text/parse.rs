@@ -279,6 +279,11 @@ fn sharding(l: &mut Lexer) -> Result<Sharding> {
                 l.eat(',')?;
             }
             s.dims.push(axes);
+            let parts = if l.eat_word("parts")? { l.number()? } else { 1 };
+            if parts != 1 {
+                s.parts.resize(s.dims.len(), 1);
+                s.parts[s.dims.len() - 1] = parts;
+            }
             l.eat(',')?;
         }
     }

@@ -56,7 +56,15 @@ fn sharding(out: &mut String, s: &Sharding) {
         let dims: Vec<String> = s
             .dims
             .iter()
-            .map(|axes| format!("[{}]", axes.iter().map(|a| a.0.to_string()).collect::<Vec<_>>().join(", ")))
+            .enumerate()
+            .map(|(d, axes)| {
+                let parts = match s.parts(d) {
+                    1 => String::new(),
+                    n => format!(" parts {n}"),
+                };
+                let axes: Vec<String> = axes.iter().map(|a| a.0.to_string()).collect();
+                format!("[{}]{parts}", axes.join(", "))
+            })
             .collect();
         let _ = write!(out, " sharding [{}]", dims.join(", "));
     }

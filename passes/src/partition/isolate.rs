@@ -2,8 +2,8 @@
 //!
 //! An op needs an atom whole if its rule says so, if it meets the atom twice (scores of attention over one sequence),
 //! or if its rule has no common refinement with its values. Every value between such an op and another gets a
-//! `reshard`; so does every value of the entry in which the atom is not outermost, because what the entry takes and
-//! gives are blocks. What is set apart then has atoms of its own: see [`super::islands`].
+//! `reshard`; so does every value of the entry of which no sharding can say that it is split there. What is set apart then
+//! has atoms of its own: see [`super::islands`].
 
 use super::cuts::{Cut, User, users};
 use super::facts::Fact;
@@ -49,6 +49,16 @@ fn needs_whole(problem: &Problem, scope: usize, g: &Graph, op: OpId, atom: AtomI
     meets && atoms.is_torn_in(scope, op)
 }
 
+/// The first op that needs an atom whole, in words.
+pub(super) fn reason(problem: &Problem, module: &Module, atom: AtomId) -> Option<String> {
+    problem.atoms.scope_graphs().enumerate().find_map(|(scope, id)| {
+        let g = module.graph(id?);
+        let mut ops = g.ops().filter(|(_, d)| wires(&d.op).is_empty());
+        let (_, data) = ops.find(|(op, _)| needs_whole(problem, scope, g, *op, atom))?;
+        Some(format!("{} at {}", data.op.name(), module.locations.describe(data.loc)))
+    })
+}
+
 /// The cuts that set apart every op that needs an atom whole; none if no op does. `why` says how the atom comes to be
 /// split.
 pub(super) fn cuts(problem: &Problem, module: &Module, atom: AtomId, why: &str) -> Vec<Cut> {
@@ -56,6 +66,7 @@ pub(super) fn cuts(problem: &Problem, module: &Module, atom: AtomId, why: &str) 
     for (scope, id) in problem.atoms.scope_graphs().enumerate() {
         let Some(id) = id else { continue };
         let g = module.graph(id);
+        let unsayable = id == problem.entry && problem.unsayable(g).contains(&atom);
         let apart: Vec<bool> = (0..g.op_count())
             .map(|op| {
                 let op = OpId(op as u32);
@@ -67,16 +78,12 @@ pub(super) fn cuts(problem: &Problem, module: &Module, atom: AtomId, why: &str) 
             if n == 0 {
                 continue;
             }
-            // Where the entry has the atom inside of a dimension, the outside sees the value whole.
-            let inner = id == problem.entry && (0..g.ty(v).rank()).any(|d| {
-                problem.atoms.dim(v, d).iter().skip(1).any(|a| *a == atom)
-            });
             let is_apart = match g.def(v) {
                 _ if n > 1 => true,
                 Some((def, _)) => apart[def.0 as usize],
-                None => inner,
+                None => unsayable,
             };
-            cut_uses(problem, module, g, id, (v, n > 1, is_apart, inner), &apart, why, &mut out);
+            cut_uses(module, g, id, (v, n > 1, is_apart, unsayable), &apart, why, &mut out);
         }
     }
     out
@@ -84,11 +91,10 @@ pub(super) fn cuts(problem: &Problem, module: &Module, atom: AtomId, why: &str) 
 
 #[allow(clippy::too_many_arguments, reason = "one call, to keep the loop above readable")]
 fn cut_uses(
-    problem: &Problem,
     module: &Module,
     g: &Graph,
     id: GraphId,
-    (v, twice, is_apart, inner): (ValueId, bool, bool, bool),
+    (v, twice, is_apart, unsayable): (ValueId, bool, bool, bool),
     apart: &[bool],
     why: &str,
     out: &mut Vec<Cut>,
@@ -98,7 +104,7 @@ fn cut_uses(
         let wanted_apart = match user {
             User::Operand(op, _) if wires(&g.op(op).op).is_empty() => apart[op.0 as usize],
             User::Operand(..) => twice,
-            User::Result(_) => twice || inner && id == problem.entry,
+            User::Result(_) => twice || unsayable,
         };
         if wanted_apart != is_apart {
             crossing.entry(wanted_apart).or_default().push(user);

@@ -243,12 +243,15 @@ impl Lowering<'_> {
             },
             _ => false,
         };
-        let carried = if carries { self.local(data.operands[0])?.partial } else { None };
+        let carried = match carries {
+            true => self.local(data.operands[0])?.partial.map(|p| (0, p)),
+            false => self.scaled(id)?,
+        };
         let mut operands: SmallVec<[ValueId; 4]> = SmallVec::new();
-        for &v in &data.operands {
+        for (i, &v) in data.operands.iter().enumerate() {
             let local = match &carried {
-                Some(_) => self.local(v)?.value,
-                None => self.whole(module, v, Some(id))?,
+                Some((at, _)) if *at == i => self.local(v)?.value,
+                _ => self.whole(module, v, Some(id))?,
             };
             operands.push(local);
         }
@@ -273,7 +276,7 @@ impl Lowering<'_> {
                 )));
             }
             let partial = match &carried {
-                Some(p) => Some(p.clone()),
+                Some((_, p)) => Some(p.clone()),
                 None => match &op {
                     Op::Call(c) => {
                         self.partial_results.get(&c.graph).and_then(|r| r.get(i).cloned()).flatten()
@@ -284,6 +287,30 @@ impl Lowering<'_> {
             self.locals[r.0 as usize] = Some(Local { value: v, partial });
         }
         Ok(())
+    }
+
+    /// The operand of a product or quotient that may stay a partial sum, because every part is scaled alike: it has no
+    /// other use, and what scales it is whole.
+    fn scaled(&self, id: OpId) -> Result<Option<(usize, Partial)>> {
+        let data = self.source.op(id);
+        let Op::Binary(b) = &data.op else { return Ok(None) };
+        let may = match b.kind {
+            BinaryKind::Multiply => 0..2,
+            BinaryKind::Divide => 0..1,
+            _ => return Ok(None),
+        };
+        let mut found = None;
+        for i in may {
+            let v = data.operands[i];
+            let Some(p) = self.local(v)?.partial else { continue };
+            let float = self.source.ty(v).dtype.is_float();
+            let once = self.source.value(v).uses.len() == 1 && !self.source.results().contains(&v);
+            if p.monoid != Monoid::Sum || !float || !once || found.is_some() {
+                return Ok(None);
+            }
+            found = Some((i, p));
+        }
+        Ok(found)
     }
 
     /// What is known of a collective holds of its local form.

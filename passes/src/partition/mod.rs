@@ -95,6 +95,9 @@ pub struct Report {
     pub layouts_compared: usize,
     /// Axes, or parts of axes, that found nothing to split, and their ranks: these compute the same.
     pub idle: Vec<(String, usize)>,
+    /// Dimensions of state that no axis may split, as `name[dimension]` of the first parameter that has each, and the op
+    /// that needs it whole.
+    pub whole: Vec<(String, String)>,
 }
 
 /// Splits a module's default entry over a mesh.
@@ -109,14 +112,17 @@ pub fn partition(module: &mut Module, options: &Options) -> Result<Report> {
     let graphs = split_graphs(module);
     expand::expand(module, &graphs, &options.mesh)?;
     unshare::split(module, &graphs);
-    let whole = Problem::new(module)?.state_bytes(module, None);
+    let problem = Problem::new(module)?;
+    let unsplit = problem.state_bytes(module, None);
+    let whole = kept_whole(&problem, module);
     let draft = Draft { module: std::mem::take(module), facts: Facts::new() };
     let mut stages = Stages { draft, report: Report::default(), device: options.device };
     stages.run(&options.mesh)?;
     let Stages { draft, mut report, device } = stages;
     let problem = Problem::new(&draft.module)?;
     report.state_bytes = problem.state_bytes(&draft.module, None);
-    report.state_bytes_unsplit = whole;
+    report.state_bytes_unsplit = unsplit;
+    report.whole = whole;
     report.predicted_ps = predict::step_ps(&draft.module, problem.entry, &device);
     report.collectives = collectives(&draft, problem.entry, &device);
     *module = draft.module;
@@ -124,6 +130,23 @@ pub fn partition(module: &mut Module, options: &Options) -> Result<Report> {
     unshare::merge(module, &graphs);
     module.drop_unreachable_graphs();
     Ok(report)
+}
+
+/// Dimensions of state that stay whole, and why.
+fn kept_whole(problem: &Problem, module: &Module) -> Vec<(String, String)> {
+    let g = module.graph(problem.entry);
+    let mut seen = BTreeSet::new();
+    let mut out = Vec::new();
+    for v in problem.state(g) {
+        for atom in (0..g.ty(v).rank()).flat_map(|d| problem.atoms.dim(v, d)) {
+            if problem.atoms.is_whole(atom) && seen.insert(atom) {
+                let because = isolate::reason(problem, module, atom);
+                let because = because.unwrap_or_else(|| "its uses have no common refinement".into());
+                out.push((problem.name(module, atom), because));
+            }
+        }
+    }
+    out
 }
 
 /// The program on its way through the axes.

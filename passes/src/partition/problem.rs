@@ -78,6 +78,10 @@ impl Problem {
         if let Some(p) = self.place(0, v, split) {
             new.dims.resize(self.atoms.rank_in(0, v), Vec::new());
             new.dims[p.dim].push(split.axis);
+            if p.outer != 1 {
+                new.parts.resize(new.dims.len(), 1);
+                new.parts[p.dim] = p.outer;
+            }
         }
         new
     }
@@ -110,7 +114,9 @@ impl Problem {
             size: self.atoms.size(atom),
             parameters: self.parameters_with(module, atom),
         };
-        split.atoms.iter().map(report).collect()
+        let mut out: Vec<SplitReport> = split.atoms.iter().map(report).collect();
+        out.sort_by(|x, y| (&x.axis, &x.parameters).cmp(&(&y.axis, &y.parameters)));
+        out
     }
 
     /// The entry's parameters that have an atom, as `name[dimension]`.
@@ -133,27 +139,39 @@ impl Problem {
         names.into_iter().next().unwrap_or_else(|| format!("a dimension of {}", self.atoms.size(atom)))
     }
 
-    /// Atoms of the values `of` that an axis of `n` ranks can split so that each rank's share of everything the entry
-    /// takes and gives is one block, in order of the values.
-    pub fn candidates(&self, g: &Graph, of: impl Iterator<Item = ValueId>, n: usize) -> Vec<AtomId> {
-        let mut inner: BTreeSet<AtomId> = BTreeSet::new();
-        let mut found = Vec::new();
-        for &v in g.params().iter().chain(g.results()) {
+    /// Atoms of the entry's values that no [`Sharding`] can say are split: those inside of others in a dimension that is
+    /// cut already in other parts.
+    pub fn unsayable(&self, g: &Graph) -> BTreeSet<AtomId> {
+        let params = g.params().iter().zip(self.info.params.iter().map(|p| &p.sharding));
+        let results = g.results().iter().zip(self.info.results.iter().map(|r| &r.sharding));
+        let mut out = BTreeSet::new();
+        for (&v, s) in params.chain(results) {
             for d in 0..g.ty(v).rank() {
-                inner.extend(self.atoms.dim(v, d).iter().skip(1));
+                let mut outer = 1;
+                for a in self.atoms.dim(v, d) {
+                    if !s.axes(d).is_empty() && outer != s.parts(d) {
+                        out.insert(a);
+                    }
+                    outer *= self.atoms.size(a);
+                }
             }
         }
+        out
+    }
+
+    /// Atoms of the values `of` that an axis of `n` ranks can split, in order of the values.
+    pub fn candidates(&self, g: &Graph, of: impl Iterator<Item = ValueId>, n: usize) -> Vec<AtomId> {
+        let unsayable = self.unsayable(g);
+        let mut found = Vec::new();
         for v in of {
-            for d in 0..g.ty(v).rank() {
-                if let Some(&atom) = self.atoms.dim(v, d).first()
-                    && !found.contains(&atom)
-                {
+            for atom in (0..g.ty(v).rank()).flat_map(|d| self.atoms.dim(v, d)) {
+                if !found.contains(&atom) {
                     found.push(atom);
                 }
             }
         }
         found.retain(|a| {
-            !inner.contains(a) && !self.atoms.is_whole(*a) && self.atoms.size(*a).is_multiple_of(n)
+            !unsayable.contains(a) && !self.atoms.is_whole(*a) && self.atoms.size(*a).is_multiple_of(n)
         });
         found
     }

@@ -30,14 +30,7 @@ pub(super) fn pairs(plan: &Plan, additions: &[(usize, usize)]) -> Result<Vec<(us
             return refuse(format!("parameter {} already takes over result {other}", p.name));
         }
         let same = |q: &Program| q.buffer(q.outputs[result]).ty == q.buffer(q.inputs[param]).ty;
-        let layout = |s: &msc_ir::module::Sharding| {
-            let mut dims = s.dims.clone();
-            while dims.last().is_some_and(Vec::is_empty) {
-                dims.pop();
-            }
-            dims
-        };
-        if !plan.programs.iter().all(same) || layout(&r.sharding) != layout(&p.sharding) {
+        if !plan.programs.iter().all(same) || !r.sharding.same(&p.sharding) {
             return refuse(format!("result {} and parameter {} differ in type or layout", r.name, p.name));
         }
         pairs.push((result, param));

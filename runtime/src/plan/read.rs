@@ -421,7 +421,14 @@ fn values(graph: &Graph, list: &[u32]) -> Result<Vec<ValueId>> {
 
 fn entry(tables: &Tables, e: &wire::Entry) -> Result<Entry> {
     let name = |n: u32| tables.string(Kind::Module, n).map(str::to_string);
-    let sharding = |p: &wire::Param| Sharding { dims: p.sharding.iter().map(axes).collect() };
+    let parts = |a: &wire::Axes| usize::try_from(a.parts).unwrap_or(usize::MAX).max(1);
+    let sharding = |p: &wire::Param| {
+        let mut s = Sharding { dims: p.sharding.iter().map(axes).collect(), parts: Vec::new() };
+        if p.sharding.iter().any(|a| parts(a) != 1) {
+            s.parts = p.sharding.iter().map(parts).collect();
+        }
+        s
+    };
     let mut params = Vec::with_capacity(e.params.len());
     for p in &e.params {
         params.push(ParamInfo { name: name(p.name)?, alias: p.alias, sharding: sharding(p) });

@@ -259,6 +259,9 @@ pub(super) struct Param {
 pub(super) struct Axes {
     #[prost(uint32, repeated, tag = "1")]
     pub axes: Vec<u32>,
+    /// Of a dimension, the parts it consists of; 0 stands for 1.
+    #[prost(uint64, tag = "2")]
+    pub parts: u64,
 }
 
 /// Section `program`, one for each rank class.

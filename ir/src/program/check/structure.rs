@@ -84,7 +84,7 @@ fn entry(p: &Program) -> Result<(), String> {
         let (Some(out), Some(result)) = (p.outputs.get(r as usize), e.results.get(r as usize)) else {
             return Err(format!("parameter {} is replaced by result {r}, which does not exist", info.name));
         };
-        if ty(&result.name, out)? != t || !same_layout(&info.sharding, &result.sharding) {
+        if ty(&result.name, out)? != t || !info.sharding.same(&result.sharding) {
             return Err(format!(
                 "parameter {} and result {}, which replaces it, differ in type or layout",
                 info.name, result.name
@@ -100,19 +100,12 @@ fn entry(p: &Program) -> Result<(), String> {
     Ok(())
 }
 
-/// Equal but for empty dimensions at the end.
-fn same_layout(a: &Sharding, b: &Sharding) -> bool {
-    let n = a.dims.len().max(b.dims.len());
-    (0..n).all(|d| {
-        let of = |s: &Sharding| s.dims.get(d).cloned().unwrap_or_default();
-        of(a) == of(b)
-    })
-}
-
 fn sharding(p: &Program, name: &str, s: &Sharding, local: &TensorType) -> Result<(), String> {
     let all: Vec<AxisId> = s.dims.iter().flatten().copied().collect();
     let known = all.iter().all(|a| (a.0 as usize) < p.mesh.axes.len());
-    if s.dims.len() > local.rank() || !known || has_repeats(&all) {
+    let fits = |(d, &n): (usize, &usize)| n > 0 && local.shape.get(d).is_some_and(|m| m.is_multiple_of(n));
+    let parts = s.parts.iter().enumerate().all(fits);
+    if s.dims.len() > local.rank() || !known || !parts || has_repeats(&all) {
         return Err(format!("the layout of {name} does not fit {local} and the mesh"));
     }
     let ranks: usize = all.iter().map(|&a| p.mesh.size(a)).product();

@@ -105,7 +105,7 @@ impl Trial<'_> {
     /// Refuses slices in which something depends on indices beyond the sizes that are tried: it would not be seen.
     fn expect_visible(&self, indices: &[Indexed]) -> Result<(), String> {
         let cut = |&(v, d): &(msc_ir::ValueId, usize)| {
-            self.atoms.dim(v, d).iter().any(|a| !self.atoms.is_whole(*a) && !self.slice.kept.contains(a))
+            self.atoms.dim(v, d).iter().any(|a| !self.atoms.is_whole(*a) && !self.atoms.is_piece(*a) && !self.slice.kept.contains(a))
         };
         if self.slice.indexed.iter().any(cut) && !iotas_are_compared(&self.slice.graph, indices) {
             return Err(
@@ -135,7 +135,8 @@ impl Trial<'_> {
         let mut out = BTreeMap::new();
         for a in self.atoms.all() {
             let n = self.atoms.size(a);
-            if !self.atoms.is_whole(a) && n > 1 && !self.slice.kept.contains(&a) {
+            let fixed = self.atoms.is_whole(a) || self.atoms.is_piece(a) || self.slice.kept.contains(&a);
+            if !fixed && n > 1 {
                 let m = sizes[out.len() % sizes.len()].max(floor);
                 out.insert(a, n.min(m));
             }
