@@ -12,6 +12,7 @@ pub mod report;
 pub mod roles;
 pub mod run;
 pub mod show;
+pub mod spread;
 pub mod stages;
 pub mod verify;
 

@@ -188,7 +188,7 @@ fn show(text: &str) -> Result<()> {
 }
 
 fn compile(c: &Compile) -> Result<()> {
-    let options = Options { recognise: !c.no_recognise, fuse: !c.no_fuse, ..c.layout.options() };
+    let options = Options { recognise: !c.no_recognise, fuse: !c.no_fuse, ..c.layout.options()? };
     let mut compiled = match pipeline::compile(&c.model, &options, c.emit)? {
         Outcome::Emitted(text) => {
             return show(&text);
@@ -206,7 +206,7 @@ fn compile(c: &Compile) -> Result<()> {
 }
 
 fn kernels(k: &Kernels) -> Result<()> {
-    let options = k.layout.options();
+    let options = k.layout.options()?;
     let Outcome::Compiled(c) = pipeline::compile(&k.model, &options, None)? else { return Ok(()) };
     match &k.emit {
         None => kernel_check::compare(&c.module, &c.kernels, &mut std::io::stdout()),

@@ -6,6 +6,7 @@ use crate::options::Options;
 use crate::report::{self, Report};
 use crate::roles;
 use crate::show;
+use crate::spread;
 use crate::stages::{Stage, Timer};
 use msc_codegen::tile::DeviceSpec;
 use msc_ir::program::{Program, check};
@@ -46,7 +47,7 @@ pub enum Outcome {
 /// Those of the stages; nothing is written before every check has passed.
 pub fn compile(source: &Path, options: &Options, emit: Option<Stage>) -> Result<Outcome> {
     let device = DeviceModel::default();
-    let mesh = options.mesh()?;
+    options.mesh()?;
     if emit == Some(Stage::Write) {
         return Err(Error::Usage(
             "--emit write: the plan is binary; leave the option out to write it".into(),
@@ -58,7 +59,10 @@ pub fn compile(source: &Path, options: &Options, emit: Option<Stage>) -> Result<
 
     let file = msc_frontends::Source::open(source)?;
     let raw = timer.run(Stage::Read, || file.parse())?;
-    let mut m = timer.run(Stage::Import, || msc_frontends::import::import(&raw))?.module;
+    let imported = timer.run(Stage::Import, || msc_frontends::import::import(&raw))?;
+    let spread = spread::spread(options, &imported)?;
+    r.layout = spread.report;
+    let mut m = imported.module;
     let source_hash = *blake3::hash(file.bytes()).as_bytes();
     drop(raw);
     drop(file);
@@ -94,8 +98,8 @@ pub fn compile(source: &Path, options: &Options, emit: Option<Stage>) -> Result<
         return Ok(out);
     }
 
-    let split =
-        timer.run(Stage::Partition, || partition::partition(&mut m, &partition::Options { mesh, device }))?;
+    let asked = partition::Options { mesh: spread.mesh, device, given: spread.given };
+    let split = timer.run(Stage::Partition, || partition::partition(&mut m, &asked))?;
     report::partitioned(&mut r, &split);
     verified(&m)?;
     if let Some(out) = stop(Stage::Partition, &m) {

@@ -13,6 +13,7 @@
 
 pub mod assign;
 mod expand;
+pub mod given;
 pub mod lower;
 mod sums;
 mod unshare;
@@ -20,6 +21,7 @@ mod unshare;
 use crate::cost::DeviceModel;
 use crate::error::Result;
 use assign::Assignment;
+use given::Given;
 use msc_ir::module::{Mesh, Sharding};
 use msc_ir::{GraphId, Module, Monoid, Op};
 
@@ -30,6 +32,8 @@ pub struct Options {
     pub mesh: Mesh,
     /// Rates for the search.
     pub device: DeviceModel,
+    /// Layouts that are asked for.
+    pub given: Given,
 }
 
 /// One collective and the two facts that made it necessary.
