@@ -29,6 +29,9 @@ pub struct Layout {
     /// ? for free. May be given several times; a later one wins.
     #[arg(long, value_name = "REGEX=SPEC")]
     shard: Vec<String>,
+    /// Devices and links: 910b-8, 910b-64, 910c-384, host, or a JSON file (docs/topologies.md).
+    #[arg(long, value_name = "NAME|FILE")]
+    topology: Option<String>,
     /// Leaves out the file's sharding annotations.
     #[arg(long)]
     ignore_annotations: bool,
@@ -46,7 +49,8 @@ impl Layout {
         };
         let named = [self.tp, self.dp, self.fsdp, self.cp, self.ep];
         let [tp, dp, fsdp, cp, ep] = named.map(|n| n.unwrap_or(1));
-        let mut o = Options { tp, dp, fsdp, cp, ep, mesh, shard: self.shard.clone(), ..Options::default() };
+        let (shard, topology) = (self.shard.clone(), self.topology.clone());
+        let mut o = Options { tp, dp, fsdp, cp, ep, mesh, shard, topology, ..Options::default() };
         // Whoever asks for one rank does not mean the file's mesh.
         let one_rank = (self.mesh.is_some() || named.iter().any(Option::is_some)) && !o.names_axes();
         o.annotations = !self.ignore_annotations && !one_rank;

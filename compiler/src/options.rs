@@ -20,6 +20,9 @@ pub struct Options {
     pub mesh: Vec<(String, usize)>,
     /// `REGEX=SPEC`: layouts of parameters.
     pub shard: Vec<String>,
+    /// Devices and links: the name of a topology that comes with msc, or a file. Without one, the devices of a
+    /// server, however many.
+    pub topology: Option<String>,
     /// Whether the file's sharding annotations are followed.
     pub annotations: bool,
     /// Whether ops are recognised as named operations.
@@ -38,6 +41,7 @@ impl Default for Options {
             ep: 1,
             mesh: Vec::new(),
             shard: Vec::new(),
+            topology: None,
             annotations: true,
             recognise: true,
             fuse: true,

@@ -11,7 +11,6 @@ use crate::stages::{Stage, Timer};
 use msc_codegen::tile::DeviceSpec;
 use msc_ir::program::{Program, check};
 use msc_ir::{Module, text};
-use msc_passes::cost::DeviceModel;
 use msc_passes::{fuse, memory, partition, recognise, schedule, simplify, template};
 use msc_runtime::check::Compute;
 use msc_runtime::plan::{Meta, PlanSource};
@@ -46,7 +45,6 @@ pub enum Outcome {
 /// # Errors
 /// Those of the stages; nothing is written before every check has passed.
 pub fn compile(source: &Path, options: &Options, emit: Option<Stage>) -> Result<Outcome> {
-    let device = DeviceModel::default();
     options.mesh()?;
     if emit == Some(Stage::Write) {
         return Err(Error::Usage(
@@ -61,6 +59,7 @@ pub fn compile(source: &Path, options: &Options, emit: Option<Stage>) -> Result<
     let raw = timer.run(Stage::Read, || file.parse())?;
     let imported = timer.run(Stage::Import, || msc_frontends::import::import(&raw))?;
     let spread = spread::spread(options, &imported)?;
+    let device = spread.device();
     r.layout = spread.report;
     let mut m = imported.module;
     let source_hash = *blake3::hash(file.bytes()).as_bytes();

@@ -10,6 +10,8 @@ use crate::report::LayoutReport;
 use msc_frontends::Imported;
 use msc_frontends::layout::{Layout, TensorLayout};
 use msc_ir::module::{AxisId, Mesh, Sharding};
+use msc_passes::cost::DeviceModel;
+use msc_passes::cost::topology::Topology;
 use msc_passes::partition::given::Given;
 
 /// The mesh and what is asked of the layout.
@@ -19,6 +21,8 @@ pub struct Spread {
     pub mesh: Mesh,
     /// Layouts of parameters and results.
     pub given: Given,
+    /// Devices and links, if they are described.
+    pub topology: Option<Topology>,
     /// For the report.
     pub report: LayoutReport,
 }
@@ -50,11 +54,36 @@ pub fn spread(options: &Options, imported: &Imported) -> Result<Spread> {
             crate::options::MAX_RANKS
         )));
     }
+    out.topology = options.topology.as_deref().map(topology).transpose()?;
+    if let Some(t) = &out.topology {
+        t.check(&out.mesh)?;
+    }
     out.given.shard(&options.shard, &imported.module, &out.mesh)?;
     out.report.mesh = out.mesh.axes.iter().map(|a| (a.name.clone(), a.size)).collect();
     out.report.given_parameters = out.given.params.len();
     out.report.given_results = out.given.results.len();
     Ok(out)
+}
+
+impl Spread {
+    /// Rates of the devices.
+    pub fn device(&self) -> DeviceModel {
+        self.topology.as_ref().map_or_else(DeviceModel::default, |t| t.device)
+    }
+}
+
+/// A topology by name, or from a file.
+fn topology(which: &str) -> Result<Topology> {
+    if let Some(known) = Topology::shipped(which) {
+        return Ok(known?);
+    }
+    let text = std::fs::read_to_string(which).map_err(|error| {
+        let names = Topology::shipped_names().join(", ");
+        Error::Usage(format!(
+            "--topology {which}: {error}; give a file, or one of those that come with msc: {names}"
+        ))
+    })?;
+    Ok(Topology::parse(which, &text)?)
 }
 
 /// Takes over what a file asks for.
