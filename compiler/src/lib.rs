@@ -1,6 +1,7 @@
 //! The library behind the `msc` command: the pipeline from a user's file to a plan, the running of plans, and what
 //! recognition did: explained and verified.
 
+pub mod config;
 pub mod error;
 pub mod examine;
 pub mod explain;

@@ -113,6 +113,7 @@ impl Options {
             out.push(("mesh".to_string(), axes.join(",")));
         }
         out.extend(self.shard.iter().map(|s| ("shard".to_string(), s.clone())));
+        out.extend(self.topology.iter().map(|t| ("topology".to_string(), t.clone())));
         let switches =
             [("annotations", self.annotations), ("recognise", self.recognise), ("fuse", self.fuse)];
         out.extend(switches.map(|(name, on)| (name.to_string(), on.to_string())));

@@ -73,7 +73,10 @@ impl Spread {
 }
 
 /// A topology by name, or from a file.
-fn topology(which: &str) -> Result<Topology> {
+///
+/// # Errors
+/// Names and files that there are not, and files that are no topologies.
+pub fn topology(which: &str) -> Result<Topology> {
     if let Some(known) = Topology::shipped(which) {
         return Ok(known?);
     }

@@ -8,6 +8,8 @@ mod json;
 pub mod links;
 pub mod topology;
 
+pub use json::nearest;
+
 use links::{Links, Route};
 use msc_ir::module::{AxisId, Mesh};
 use msc_ir::ops::collective::Collective;
