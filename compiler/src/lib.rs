@@ -10,6 +10,7 @@ pub mod kernels;
 pub mod options;
 pub mod pipeline;
 pub mod report;
+pub mod reshard;
 pub mod roles;
 pub mod run;
 pub mod show;

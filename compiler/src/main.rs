@@ -11,6 +11,7 @@ use layout::Layout;
 use msc::config::Config;
 use msc::kernel_check;
 use msc::pipeline::{self, Outcome};
+use msc::reshard::{ReshardOptions, reshard};
 use msc::run::{RunOptions, run};
 use msc::stages::Stage;
 use msc::{Error, Result};
@@ -40,6 +41,8 @@ enum Command {
     Kernels(Kernels),
     /// Says what was recognised in a step, where and why; or why something was not.
     Explain(Explain),
+    /// Maps saved state to the layout of another plan.
+    Reshard(Reshard),
     /// Proves on fresh data that recognition changed nothing.
     Verify(Box<Verify>),
 }
@@ -97,9 +100,12 @@ struct Run {
     /// Steps to run; donated state carries over. 1 if not given.
     #[arg(long)]
     steps: Option<usize>,
-    /// Saves parameters and state at the end, and when interrupted: npz or safetensors.
-    #[arg(long, value_name = "FILE")]
+    /// Saves parameters and state at the end, and when interrupted: npz or safetensors, or a folder of shards.
+    #[arg(long, value_name = "FILE|DIR")]
     save: Option<PathBuf>,
+    /// Saves a folder with a file of blocks for each rank, whatever its name; so does a name that ends in `/`.
+    #[arg(long)]
+    save_shards: bool,
     /// Saves them after every so many steps too.
     #[arg(long, value_name = "STEPS")]
     save_every: Option<usize>,
@@ -112,6 +118,18 @@ struct Run {
     /// Seconds after which a collective that a rank does not join fails the run.
     #[arg(long, default_value_t = 60)]
     comm_timeout: u64,
+}
+
+#[derive(Args)]
+struct Reshard {
+    /// The state: npz, safetensors, or a folder of shards.
+    state: PathBuf,
+    /// The plan whose layout it gets.
+    #[arg(long, value_name = "PLAN")]
+    to: PathBuf,
+    /// Where it goes: a folder of shards; or npz or safetensors, whole.
+    #[arg(short, long, default_value = "resharded")]
+    output: PathBuf,
 }
 
 #[derive(Args)]
@@ -139,6 +157,10 @@ fn main() -> ExitCode {
         Command::Compile(c) => compile(&c),
         Command::Kernels(k) => kernels(&k),
         Command::Run(r) => train(*r),
+        Command::Reshard(r) => {
+            let options = ReshardOptions { state: r.state, to: r.to, out: r.output };
+            reshard(&options, &mut std::io::stdout())
+        }
         Command::Explain(e) => e.run(),
         Command::Verify(v) => v.run(),
     };
@@ -163,7 +185,7 @@ fn train(r: Run) -> Result<()> {
         check: r.check,
         losses: r.losses,
         steps: r.steps.or(file.steps).unwrap_or(1),
-        save: r.save.or(file.save),
+        save: r.save.or(file.save).map(|p| if r.save_shards { p.join("") } else { p }),
         save_every: r.save_every.or(file.save_every),
         data: given.data.or(file.data),
         params: if given.params.is_empty() { file.params } else { given.params },
