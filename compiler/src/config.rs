@@ -8,6 +8,7 @@ use crate::options::is_axis_name;
 use msc_passes::cost::nearest;
 use msc_passes::cost::topology::Topology;
 use saphyr::{LoadableYamlNode, MarkedYaml, Scalar, YamlData};
+use saphyr_parser::{Event, Parser, ScanError};
 use std::path::{Path, PathBuf};
 
 /// What a file says.
@@ -89,6 +90,7 @@ impl Config {
     /// [`Error::Config`] with the line.
     pub fn parse(path: &Path, text: &str) -> Result<Config> {
         let file = File { path };
+        file.plain(text)?;
         let documents = MarkedYaml::load_from_str(text)
             .map_err(|e| file.refuse(e.marker().line(), format!("it is no YAML: {}", e.info()), HELP))?;
         let mut out = Config::default();
@@ -125,6 +127,9 @@ impl Config {
     }
 }
 
+/// Deepest nesting that is read: twice what any key has.
+const MAX_DEPTH: usize = 8;
+
 const HELP: &str = "docs/config.md describes the file";
 
 struct File<'a> {
@@ -153,6 +158,27 @@ fn kind(v: &MarkedYaml<'_>) -> String {
 impl File<'_> {
     fn refuse(&self, line: usize, message: impl Into<String>, help: impl Into<String>) -> Error {
         Error::Config { path: self.path.to_path_buf(), line, message: message.into(), help: help.into() }
+    }
+
+    /// Refuses what would make a tree of any depth: nesting, and aliases, of which a file of this form needs none.
+    fn plain(&self, text: &str) -> Result<()> {
+        let mut depth = 0usize;
+        for event in Parser::new_from_str(text) {
+            let no_yaml =
+                |e: ScanError| self.refuse(e.marker().line(), format!("it is no YAML: {}", e.info()), HELP);
+            let (event, span) = event.map_err(no_yaml)?;
+            let line = span.start.line();
+            match event {
+                Event::SequenceStart(..) | Event::MappingStart(..) => depth += 1,
+                Event::SequenceEnd | Event::MappingEnd => depth = depth.saturating_sub(1),
+                Event::Alias(_) => return Err(self.refuse(line, "aliases (`*name`) are not read", HELP)),
+                _ => {}
+            }
+            if depth > MAX_DEPTH {
+                return Err(self.refuse(line, format!("it is nested deeper than {MAX_DEPTH}"), HELP));
+            }
+        }
+        Ok(())
     }
 
     fn expected(&self, key: &str, what: &str, v: &MarkedYaml<'_>) -> Error {
@@ -377,6 +403,8 @@ training:
             ("training:\n  steps: 1.5\n", 2, "this is 1.5"),
             ("training:\n  {1: 2}\n", 2, "1 is no key"),
             ("a: [\n", 2, "no YAML"),
+            ("model: &m {}\nparallel: *m\n", 2, "aliases"),
+            ("model:\n  file: [[[[[[[[[x]]]]]]]]]\n", 2, "nested deeper than 8"),
             ("model: {}\n---\nmodel: {}\n", 3, "second document"),
         ] {
             let e = parse(text).expect_err(text);
@@ -384,5 +412,40 @@ training:
             assert!(*line == at && message.contains(part), "{text}: {e}");
             assert!(e.to_string().starts_with("MSC-X0006: runs/a.yaml:"), "{e}");
         }
+    }
+
+    /// Whatever stands in a file, it is read or refused.
+    #[test]
+    fn no_file_makes_it_panic() {
+        let good = "# c\nmodel:\n  file: &a 'x.mlir'\n  fuse: !!bool true\nparallel:\n  mesh: {a: 2, b: 3}\n  shard:\n    \"w\": '-'\n  topology: !!str host\ntraining:\n  params: [a, b]\n  data: |\n    text\n";
+        assert!(parse(good).is_ok(), "{:?}", parse(good));
+        let signs = b":-[]{}\"'&*!|>%@`#,?\n \t~<.0a\xc3";
+        let mut x = 1u64;
+        let mut next = |n: usize| {
+            x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (x >> 33) as usize % n
+        };
+        let mut refused = 0;
+        for _ in 0..20_000 {
+            let mut text = good.as_bytes().to_vec();
+            for _ in 0..1 + next(4) {
+                let at = next(text.len());
+                match next(3) {
+                    0 => text[at] = signs[next(signs.len())],
+                    1 => text.insert(at, signs[next(signs.len())]),
+                    _ => drop(text.remove(at)),
+                }
+            }
+            refused += usize::from(parse(&String::from_utf8_lossy(&text)).is_err());
+        }
+        assert!(refused > 1000, "{refused}");
+        for deep in ["[", "{a: ", "- ", "? "] {
+            assert!(parse(&deep.repeat(100_000)).is_err(), "{deep}");
+        }
+        let bomb = format!(
+            "a0: &a0 x\n{}",
+            (1..40).map(|i| format!("a{i}: &a{i} [*a{}, *a{}]\n", i - 1, i - 1)).collect::<String>()
+        );
+        assert!(parse(&bomb).is_err());
     }
 }

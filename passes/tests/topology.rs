@@ -316,3 +316,41 @@ fn every_fault_is_told_with_its_path() {
     });
     assert!(e.expect_err("cuts servers").to_string().contains("not whole"));
 }
+
+/// Whatever stands in a file, it is read or refused; what is read has levels that can be asked.
+#[test]
+fn no_file_makes_it_panic() {
+    let good = include_str!("../../topologies/910b-64.json");
+    let mut x = 1u64;
+    let mut next = |n: usize| {
+        x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (x >> 33) as usize % n
+    };
+    let (mut refused, mut read) = (0, 0);
+    for _ in 0..20_000 {
+        let mut text = good.as_bytes().to_vec();
+        for _ in 0..1 + next(3) {
+            let at = next(text.len());
+            match next(3) {
+                0 => text[at] = b"0123456789[]{},:\"-e."[next(20)],
+                1 => text.insert(at, b'0' + next(10) as u8),
+                _ => drop(text.remove(at)),
+            }
+        }
+        match Topology::parse("t.json", &String::from_utf8_lossy(&text)) {
+            Err(e) => {
+                assert!(e.to_string().starts_with("MSC-C0004: t.json: $"), "{e}");
+                refused += 1;
+            }
+            Ok(t) => {
+                read += 1;
+                let m = mesh(&[("a", 3), ("b", 5)]);
+                for op in kinds() {
+                    assert!(t.device.route(&op, 1 << 20, &m, &[AxisId(0), AxisId(1)]).is_some());
+                }
+            }
+        }
+    }
+    assert!(refused > 1000 && read > 1000, "{refused} {read}");
+    assert!(Topology::parse("t.json", &"[".repeat(100_000)).is_err());
+}
