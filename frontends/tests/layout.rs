@@ -1,7 +1,10 @@
 //! Sharding annotations as a mesh and shardings of parameters and results.
 
+mod common;
+
+use common::fixtures;
 use msc_frontends::layout::Layout;
-use msc_frontends::{Code, FrontendError, read_file, read_stablehlo_text};
+use msc_frontends::{Code, FrontendError, Site, read_file, read_stablehlo_text};
 use std::path::PathBuf;
 
 /// A layout in words: `dp=2 tp=4`, and for each parameter its dimensions, `-` for whole, `?` behind an open one.
@@ -187,9 +190,78 @@ fn a_file_that_asks_for_nothing() {
     }
 }
 
+#[test]
+fn constraints_on_parameters_and_results_are_theirs() {
+    let text = r#"module @m attributes {mhlo.num_partitions = 4 : i32} {
+      sdy.mesh @mesh = <["a"=2, "b"=2]>
+      func.func @main(%p: tensor<8x8xf32>, %q: tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"a"}, {}]>}) -> (tensor<8x8xf32>, tensor<8x8xf32>) {
+        %0 = sdy.sharding_constraint %p <@mesh, [{}, {"b"}]> : tensor<8x8xf32>
+        %1 = sdy.sharding_constraint %q <@mesh, [{"b"}, {}]> : tensor<8x8xf32>
+        %2 = stablehlo.add %0, %1 : tensor<8x8xf32>
+        %3 = sdy.sharding_constraint %2 <@mesh, [{"a"}, {"b"}]> : tensor<8x8xf32>
+        %4 = stablehlo.custom_call @Sharding(%3) {mhlo.sharding = "{devices=[4,1]<=[4]}"} : (tensor<8x8xf32>) -> tensor<8x8xf32>
+        %5 = stablehlo.add %4, %4 : tensor<8x8xf32>
+        return %5, %3 : tensor<8x8xf32>, tensor<8x8xf32>
+      }
+    }"#;
+    let l = Layout::of(&read_stablehlo_text("m.mlir", text.as_bytes()).expect("imports")).expect("fits");
+    let (mesh, params, results) = words(&l);
+    assert_eq!(mesh, "a=2 b=2");
+    assert_eq!(
+        (params, results),
+        (vec!["-,b".to_string(), "a,-".into()], vec!["free".to_string(), "a,b".into()])
+    );
+    // The second words on the second parameter and the second result.
+    assert_eq!(l.inner, 2);
+}
+
+/// Programs on their way to XLA hold Shardy's attributes as texts.
+#[test]
+fn shardings_shipped_as_texts() {
+    let text = |sharding: &str| {
+        format!(
+            r##"module @m attributes {{mhlo.frontend_attributes = {{xla.sdy.meshes = "{{mesh = #sdy.mesh<[\22x\22=2, \"y\"=4]>}}"}}}} {{
+      func.func @main(%p: tensor<8x8xf32> {{mhlo.frontend_attributes = {{xla.sdy.sharding = "{sharding}"}}, mhlo.sharding = "{{replicated}}"}}) -> tensor<8x8xf32> {{
+        %0 = stablehlo.add %p, %p : tensor<8x8xf32>
+        %1 = stablehlo.custom_call @xla.sdy.FuncResultSharding(%0) {{mhlo.frontend_attributes = {{xla.sdy.sharding = "#sdy.sharding_per_value<[<@mesh, [{{}}, {{\22y\22}}]>]>"}}}} : (tensor<8x8xf32>) -> tensor<8x8xf32>
+        return %1 : tensor<8x8xf32>
+      }}
+    }}"##
+        )
+    };
+    let good = text(r#"#sdy.sharding<@mesh, [{\22x\22}, {?}]>"#);
+    let l = Layout::of(&read_stablehlo_text("m.mlir", good.as_bytes()).expect("imports")).expect("fits");
+    assert_eq!(words(&l), ("x=2 y=4".into(), vec!["x,-?".into()], vec!["-,y".into()]));
+    for bad in ["#sdy.sharding<@mesh, [", "unit", ""] {
+        let e = read_stablehlo_text("m.mlir", text(bad).as_bytes()).expect_err(bad);
+        assert!(e.code() == Code::Attribute && e.to_string().contains("xla.sdy.sharding"), "{e}");
+    }
+}
+
 fn fixture(path: &str) -> Layout {
     let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../fixtures/stablehlo").join(path);
     Layout::of(&read_file(&file).expect("imports")).expect("a layout")
+}
+
+/// Set `MSC_FIXTURES` to a folder of further ones.
+#[test]
+fn every_fixture_has_a_layout_or_none() {
+    for f in fixtures() {
+        for form in ["model.mlir", "model.mlirbc", "model.direct_mixed.mlirbc"] {
+            let Some(i) = f.import(form) else { continue };
+            let l = Layout::of(&i).unwrap_or_else(|e| panic!("{} {form}: {e}", f.name));
+            let annotated = i.annotations.shardings.iter().any(|(s, _)| !matches!(s, Site::Value(..)));
+            assert_eq!(l.is_some(), annotated, "{} {form}", f.name);
+            let given = l.params.iter().flatten().count();
+            println!(
+                "{} {form}: {}, {given} parameters, {} inner; {:?}",
+                f.name,
+                words(&l).0,
+                l.inner,
+                l.notes
+            );
+        }
+    }
 }
 
 #[test]

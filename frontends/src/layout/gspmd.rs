@@ -35,6 +35,9 @@ const MAX_DEVICES: usize = super::MAX_RANKS;
 
 /// Reads a string for a tensor of this rank.
 pub(super) fn read(text: &str, rank: usize) -> Result<Spec, Refused> {
+    if text.trim().is_empty() {
+        return Ok(Spec::Unknown);
+    }
     let inner = text.trim().strip_prefix('{').and_then(|t| t.strip_suffix('}'));
     let Some(inner) = inner else { return Err(syntax("it should stand in braces")) };
     let mut r = Reader { rest: inner };
@@ -225,6 +228,7 @@ mod tests {
     fn words() {
         assert_eq!(read("{replicated}", 3), Ok(Spec::Replicated));
         assert_eq!(read(" {unknown} ", 0), Ok(Spec::Unknown));
+        assert_eq!(read("", 2), Ok(Spec::Unknown));
         for form in ["{maximal device=0}", "{manual}", "{{replicated}, {manual}}"] {
             assert!(matches!(read(form, 1), Err(Refused::Form(_))), "{form}");
         }
@@ -238,7 +242,6 @@ mod tests {
     #[test]
     fn what_is_no_string_of_this_form() {
         for bad in [
-            "",
             "replicated",
             "{tiled}",
             "{devices=}",

@@ -15,6 +15,7 @@ mod tiling;
 use crate::error::{Code, FrontendError, Result};
 use crate::import::{Annotations, Imported, ShardingHint, Site};
 use crate::raw;
+use msc_ir::ValueId;
 use msc_ir::module::{Mesh, MeshAxis, Sharding};
 use std::collections::BTreeSet;
 use tiling::{Digit, Places, Tiling};
@@ -41,8 +42,8 @@ pub struct Layout {
     pub params: Vec<Option<TensorLayout>>,
     /// The same for each result.
     pub results: Vec<Option<TensorLayout>>,
-    /// Annotations of values inside the program. They are not followed: the layout of inner values follows from that
-    /// of parameters and results.
+    /// Annotations of values inside the program that are neither. They are not followed: the layout of inner values
+    /// follows from that of parameters and results.
     pub inner: usize,
     /// What was left out, and why.
     pub notes: Vec<String>,
@@ -58,8 +59,22 @@ impl Layout {
         let Ok(entry) = imported.module.entry() else { return Ok(Layout::default()) };
         let graph = imported.module.graph(entry.graph);
         let mut r = Reading::new(&imported.annotations);
+        let mut seen: BTreeSet<Site> = BTreeSet::new();
         for (site, hint) in &imported.annotations.shardings {
-            let (what, ty) = match *site {
+            // A constraint on a parameter or result of the entry is theirs, unless they have one of their own.
+            let site = match *site {
+                Site::Value(g, v) if g == entry.graph => {
+                    let place = |list: &[ValueId]| list.iter().position(|x| *x == v).map(|i| i as u32);
+                    let result = place(graph.results()).map(Site::Result);
+                    place(graph.params())
+                        .map(Site::Param)
+                        .or(result)
+                        .filter(|s| !seen.contains(s))
+                        .unwrap_or(*site)
+                }
+                other => other,
+            };
+            let (what, value) = match site {
                 Site::Param(i) => {
                     (format!("parameter `{}`", entry.params[i as usize].name), graph.params()[i as usize])
                 }
@@ -71,7 +86,8 @@ impl Layout {
                     continue;
                 }
             };
-            r.hint(*site, &what, hint, graph.ty(ty).rank())?;
+            seen.insert(site);
+            r.hint(site, &what, hint, graph.ty(value).rank())?;
         }
         Ok(r.finish(graph.params().len(), graph.results().len()))
     }
