@@ -53,6 +53,18 @@ pub enum Error {
         "MSC-X0005: recognition changed what the model computes\n{0}\n  This is a bug in msc. help: compile with --no-recognise until it is mended, and report the model"
     )]
     Verify(String),
+    /// A configuration file is not one.
+    #[error("MSC-X0006: {path}:{line}: {message}\n  help: {help}")]
+    Config {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong.
+        message: String,
+        /// What to do.
+        help: String,
+    },
     /// A signal asked to stop. The state was saved.
     #[error(
         "MSC-X0004: stopped by a signal after step {step}; the state is in {path}\n  help: go on with --params {path}"

@@ -1,10 +1,12 @@
 //! `msc explain` and `msc verify` on the command line.
 
 use crate::given::Given;
+use crate::layout::Layout;
 use clap::Args;
-use msc::Result;
-use msc::explain::{ExplainOptions, explain};
+use msc::explain::comm::GATHERED;
+use msc::explain::{CommOptions, ExplainOptions, explain};
 use msc::verify::{VerifyOptions, verify};
+use msc::{Error, Result};
 use std::path::PathBuf;
 
 #[derive(Args)]
@@ -20,6 +22,14 @@ pub struct Explain {
     /// Says instead what comes near an operation of this kind, and what is missing.
     #[arg(long, value_name = "KIND", conflicts_with = "pattern")]
     why_not: Option<String>,
+    /// Says instead why the step communicates under a layout: every collective, its reasons, bytes and time.
+    #[arg(long, conflicts_with_all = ["pattern", "op", "why_not"])]
+    comm: bool,
+    /// With --comm: reports tensors that are gathered whole from this size on.
+    #[arg(long, value_name = "MIB", requires = "comm", default_value_t = GATHERED >> 20)]
+    gathered_above: u64,
+    #[command(flatten)]
+    layout: Layout,
     /// Writes the same as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -28,8 +38,14 @@ pub struct Explain {
 impl Explain {
     /// Explains.
     pub fn run(self) -> Result<()> {
-        let Explain { model, pattern, op, why_not, json } = self;
-        explain(&ExplainOptions { model, pattern, op, why_not, json }, &mut std::io::stdout())
+        let Explain { model, pattern, op, why_not, comm, gathered_above, layout, json } = self;
+        if layout.is_given() && !comm {
+            return Err(Error::Usage("options of the layout say something with --comm only".into()));
+        }
+        let (layout, _) = layout.options()?;
+        let gathered_above = gathered_above.saturating_mul(1 << 20);
+        let comm = comm.then_some(CommOptions { layout, gathered_above });
+        explain(&ExplainOptions { model, pattern, op, why_not, comm, json }, &mut std::io::stdout())
     }
 }
 

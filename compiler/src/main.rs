@@ -8,9 +8,10 @@ use clap::{Args, Parser, Subcommand};
 use given::Given;
 use inspect::{Explain, Verify};
 use layout::Layout;
+use msc::config::Config;
 use msc::kernel_check;
-use msc::options::Options;
 use msc::pipeline::{self, Outcome};
+use msc::reshard::{ReshardOptions, reshard};
 use msc::run::{RunOptions, run};
 use msc::stages::Stage;
 use msc::{Error, Result};
@@ -40,14 +41,16 @@ enum Command {
     Kernels(Kernels),
     /// Says what was recognised in a step, where and why; or why something was not.
     Explain(Explain),
+    /// Maps saved state to the layout of another plan.
+    Reshard(Reshard),
     /// Proves on fresh data that recognition changed nothing.
     Verify(Box<Verify>),
 }
 
 #[derive(Args)]
 struct Compile {
-    /// The step: StableHLO text or portable bytecode.
-    model: PathBuf,
+    /// The step: StableHLO text or portable bytecode. May be left out where --config names it.
+    model: Option<PathBuf>,
     /// Where the plan goes.
     #[arg(short, long, default_value = "plan.bin")]
     output: PathBuf,
@@ -71,6 +74,9 @@ struct Compile {
 struct Run {
     /// The plan.
     plan: PathBuf,
+    /// Takes from section `training` of a YAML file what the command line does not give (docs/config.md).
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     #[command(flatten)]
     given: Given,
     /// Initialises what is not given otherwise.
@@ -91,12 +97,15 @@ struct Run {
     /// Prints reference losses (JSON, `values[step][output]`) beside ours.
     #[arg(long, value_name = "FILE")]
     losses: Option<PathBuf>,
-    /// Steps to run; donated state carries over.
-    #[arg(long, default_value_t = 1)]
-    steps: usize,
-    /// Saves parameters and state at the end, and when interrupted: npz or safetensors.
-    #[arg(long, value_name = "FILE")]
+    /// Steps to run; donated state carries over. 1 if not given.
+    #[arg(long)]
+    steps: Option<usize>,
+    /// Saves parameters and state at the end, and when interrupted: npz or safetensors, or a folder of shards.
+    #[arg(long, value_name = "FILE|DIR")]
     save: Option<PathBuf>,
+    /// Saves a folder with a file of blocks for each rank, whatever its name; so does a name that ends in `/`.
+    #[arg(long)]
+    save_shards: bool,
     /// Saves them after every so many steps too.
     #[arg(long, value_name = "STEPS")]
     save_every: Option<usize>,
@@ -109,6 +118,18 @@ struct Run {
     /// Seconds after which a collective that a rank does not join fails the run.
     #[arg(long, default_value_t = 60)]
     comm_timeout: u64,
+}
+
+#[derive(Args)]
+struct Reshard {
+    /// The state: npz, safetensors, or a folder of shards.
+    state: PathBuf,
+    /// The plan whose layout it gets.
+    #[arg(long, value_name = "PLAN")]
+    to: PathBuf,
+    /// Where it goes: a folder of shards; or npz or safetensors, whole.
+    #[arg(short, long, default_value = "resharded")]
+    output: PathBuf,
 }
 
 #[derive(Args)]
@@ -136,6 +157,10 @@ fn main() -> ExitCode {
         Command::Compile(c) => compile(&c),
         Command::Kernels(k) => kernels(&k),
         Command::Run(r) => train(*r),
+        Command::Reshard(r) => {
+            let options = ReshardOptions { state: r.state, to: r.to, out: r.output };
+            reshard(&options, &mut std::io::stdout())
+        }
         Command::Explain(e) => e.run(),
         Command::Verify(v) => v.run(),
     };
@@ -149,23 +174,27 @@ fn main() -> ExitCode {
 }
 
 fn train(r: Run) -> Result<()> {
+    let file = r.config.as_deref().map(Config::open).transpose()?.unwrap_or_default().training;
+    let given = r.given.options();
     let options = RunOptions {
         plan: r.plan,
-        init: r.init,
+        init: r.init.or(file.init),
         init_report: r.init_report,
         carry: r.carry,
         out: r.out,
         check: r.check,
         losses: r.losses,
-        steps: r.steps,
-        save: r.save,
-        save_every: r.save_every,
+        steps: r.steps.or(file.steps).unwrap_or(1),
+        save: r.save.or(file.save).map(|p| if r.save_shards { p.join("") } else { p }),
+        save_every: r.save_every.or(file.save_every),
+        data: given.data.or(file.data),
+        params: if given.params.is_empty() { file.params } else { given.params },
         peak_tflops: r.peak_tflops,
         json: r.json,
         progress: std::io::stderr().is_terminal(),
         comm_timeout: r.comm_timeout,
         interrupt: interrupt()?,
-        ..r.given.options()
+        ..given
     };
     run(&options, &mut std::io::stdout())
 }
@@ -188,8 +217,15 @@ fn show(text: &str) -> Result<()> {
 }
 
 fn compile(c: &Compile) -> Result<()> {
-    let options = Options { recognise: !c.no_recognise, fuse: !c.no_fuse, ..c.layout.options() };
-    let mut compiled = match pipeline::compile(&c.model, &options, c.emit)? {
+    let (mut options, config) = c.layout.options()?;
+    options.recognise &= !c.no_recognise;
+    options.fuse &= !c.no_fuse;
+    let Some(model) = c.model.as_ref().or(config.model.file.as_ref()) else {
+        return Err(Error::Usage(
+            "no model is given: name its file, or set `file` in section `model` of --config".into(),
+        ));
+    };
+    let mut compiled = match pipeline::compile(model, &options, c.emit)? {
         Outcome::Emitted(text) => {
             return show(&text);
         }
@@ -206,7 +242,7 @@ fn compile(c: &Compile) -> Result<()> {
 }
 
 fn kernels(k: &Kernels) -> Result<()> {
-    let options = k.layout.options();
+    let (options, _) = k.layout.options()?;
     let Outcome::Compiled(c) = pipeline::compile(&k.model, &options, None)? else { return Ok(()) };
     match &k.emit {
         None => kernel_check::compare(&c.module, &c.kernels, &mut std::io::stdout()),

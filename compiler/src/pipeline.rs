@@ -6,11 +6,11 @@ use crate::options::Options;
 use crate::report::{self, Report};
 use crate::roles;
 use crate::show;
+use crate::spread;
 use crate::stages::{Stage, Timer};
 use msc_codegen::tile::DeviceSpec;
 use msc_ir::program::{Program, check};
 use msc_ir::{Module, text};
-use msc_passes::cost::DeviceModel;
 use msc_passes::{fuse, memory, partition, recognise, schedule, simplify, template};
 use msc_runtime::check::Compute;
 use msc_runtime::plan::{Meta, PlanSource};
@@ -45,8 +45,7 @@ pub enum Outcome {
 /// # Errors
 /// Those of the stages; nothing is written before every check has passed.
 pub fn compile(source: &Path, options: &Options, emit: Option<Stage>) -> Result<Outcome> {
-    let device = DeviceModel::default();
-    let mesh = options.mesh()?;
+    options.mesh()?;
     if emit == Some(Stage::Write) {
         return Err(Error::Usage(
             "--emit write: the plan is binary; leave the option out to write it".into(),
@@ -58,7 +57,11 @@ pub fn compile(source: &Path, options: &Options, emit: Option<Stage>) -> Result<
 
     let file = msc_frontends::Source::open(source)?;
     let raw = timer.run(Stage::Read, || file.parse())?;
-    let mut m = timer.run(Stage::Import, || msc_frontends::import::import(&raw))?.module;
+    let imported = timer.run(Stage::Import, || msc_frontends::import::import(&raw))?;
+    let spread = spread::spread(options, &imported)?;
+    let device = spread.device();
+    r.layout = spread.report;
+    let mut m = imported.module;
     let source_hash = *blake3::hash(file.bytes()).as_bytes();
     drop(raw);
     drop(file);
@@ -94,8 +97,8 @@ pub fn compile(source: &Path, options: &Options, emit: Option<Stage>) -> Result<
         return Ok(out);
     }
 
-    let split =
-        timer.run(Stage::Partition, || partition::partition(&mut m, &partition::Options { mesh, device }))?;
+    let asked = partition::Options { mesh: spread.mesh, device, given: spread.given };
+    let split = timer.run(Stage::Partition, || partition::partition(&mut m, &asked))?;
     report::partitioned(&mut r, &split);
     verified(&m)?;
     if let Some(out) = stop(Stage::Partition, &m) {

@@ -111,6 +111,19 @@ pub struct SplitReport {
     pub parameters: Vec<String>,
 }
 
+/// Over what the step is spread, and who says so.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct LayoutReport {
+    /// Axes and their ranks.
+    pub mesh: Vec<(String, usize)>,
+    /// Parameters whose layout the options or the file give.
+    pub given_parameters: usize,
+    /// Results whose layout the file gives.
+    pub given_results: usize,
+    /// Which annotations of the file were left out, and why.
+    pub notes: Vec<String>,
+}
+
 /// The memory plan.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct MemoryReport {
@@ -143,6 +156,8 @@ pub struct Report {
     pub fusions: Vec<FusionReport>,
     /// Generated groups in detail.
     pub groups: Vec<GroupReport>,
+    /// Over what the step is spread.
+    pub layout: LayoutReport,
     /// Splits.
     pub splits: Vec<SplitReport>,
     /// Axes, or parts of axes, along which all ranks compute the same, and their ranks.
@@ -178,6 +193,13 @@ fn us(ps: u64) -> f64 {
 pub fn partitioned(r: &mut Report, p: &msc_passes::partition::Report) {
     r.state_bytes = p.state_bytes;
     r.idle_axes = p.idle.clone();
+    for (axis, ranks) in &p.idle {
+        r.layout.notes.push(format!("{axis}: nothing is left to split, {ranks} ranks compute the same"));
+    }
+    if let [(first, asked), rest @ ..] = p.not_as_asked.as_slice() {
+        let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
+        r.layout.notes.push(format!("{first}{more} not laid out as asked: {asked}"));
+    }
     r.whole = p.whole.clone();
     r.splits = p
         .splits
@@ -262,7 +284,7 @@ impl Report {
         for l in &self.templates.loops {
             let _ = writeln!(out, "loop @{}: {} trips, {} ops", l.body, l.trips, l.ops);
         }
-        for n in &self.templates.notes {
+        for n in self.templates.notes.iter().chain(&self.layout.notes) {
             let _ = writeln!(out, "note: {n}");
         }
         for f in &self.fusions {

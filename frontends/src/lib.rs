@@ -7,6 +7,7 @@
 pub mod error;
 mod foreign;
 pub mod import;
+pub mod layout;
 pub mod mlir_bytecode;
 pub mod npz;
 pub mod raw;

@@ -7,6 +7,7 @@ mod tokens;
 
 pub use tokens::mutate;
 
+use msc_frontends::layout::Layout;
 use msc_frontends::{FrontendError, Imported};
 use msc_ir::Module;
 use msc_ir::text::{parse, print};
@@ -17,13 +18,20 @@ use msc_ir::text::{parse, print};
 /// If a promise is broken: that is a finding.
 pub fn imported(result: Result<Imported, FrontendError>) {
     match result {
-        Ok(i) => module(&i.module),
-        Err(e) => {
-            assert!(!e.code().is_internal(), "an input made msc blame itself: {e}");
-            // Excerpts are cut out of the input, and must not fail either.
-            assert!(!e.to_string().is_empty());
+        Ok(i) => {
+            module(&i.module);
+            if let Err(e) = Layout::of(&i) {
+                refusal(&e);
+            }
         }
+        Err(e) => refusal(&e),
     }
+}
+
+fn refusal(e: &FrontendError) {
+    assert!(!e.code().is_internal(), "an input made msc blame itself: {e}");
+    // Excerpts are cut out of the input, and must not fail either.
+    assert!(!e.to_string().is_empty());
 }
 
 /// Checks a module that a reader returned.

@@ -28,6 +28,18 @@ pub enum PassError {
         /// What to do.
         help: String,
     },
+    /// A topology file is not one: the user's to change.
+    #[error("MSC-C0004: {file}: {path}: {message}\n  help: {help}")]
+    Topology {
+        /// The file as the user named it.
+        file: String,
+        /// Where in the file: a JSON path from `$`.
+        path: String,
+        /// What is wrong there.
+        message: String,
+        /// What to do.
+        help: String,
+    },
     /// A pass broke its own promise: a bug in msc.
     #[error("MSC-C0002: internal: {pass}: {message}")]
     Broken {

@@ -53,6 +53,16 @@ impl Block {
         Block { global, start, size, width: local.dtype.size_bytes() }
     }
 
+    /// The block of a tensor of type `global` that begins at `start` and has the shape `size`.
+    pub fn new(global: &TensorType, start: &[usize], size: &[usize]) -> Block {
+        Block {
+            global: global.shape.clone(),
+            start: start.iter().copied().collect(),
+            size: size.iter().copied().collect(),
+            width: global.dtype.size_bytes(),
+        }
+    }
+
     /// The block's contiguous pieces: byte in the global tensor, byte in the block, length.
     fn rows(&self) -> impl Iterator<Item = (usize, usize, usize)> {
         let inner = self.size.len().saturating_sub(1);

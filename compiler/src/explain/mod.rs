@@ -1,12 +1,15 @@
-//! `msc explain`: what was recognised in a step and why ([`sites`]), or why something was not ([`why`]). In the words of
-//! the person who wrote the step: parameters by their names, values by file and line ([`names`]).
+//! `msc explain`: what was recognised in a step and why ([`sites`]), or why something was not ([`why`]); and why a
+//! layout communicates ([`comm`]). In the words of the person who wrote the step: parameters by their names, values by
+//! file and line ([`names`]).
 
+pub mod comm;
 mod names;
 pub mod sites;
 pub mod why;
 
 use crate::error::{Error, Result};
 use crate::examine::examine;
+use crate::options::Options;
 use msc_passes::recognise::why::{Near, OPERATIONS, near};
 use serde::Serialize;
 use sites::Site;
@@ -25,8 +28,19 @@ pub struct ExplainOptions {
     pub op: Option<String>,
     /// The kind of operation of which to say why it was not found.
     pub why_not: Option<String>,
+    /// The layout whose communication is asked for.
+    pub comm: Option<CommOptions>,
     /// Where the same goes as JSON.
     pub json: Option<PathBuf>,
+}
+
+/// Of which communication to tell.
+#[derive(Clone, Debug)]
+pub struct CommOptions {
+    /// The layout.
+    pub layout: Options,
+    /// Bytes from which on a gathered tensor is reported.
+    pub gathered_above: u64,
 }
 
 /// The operation of a name, which may be spelled with `-`.
@@ -43,6 +57,11 @@ fn operation(name: &str) -> Result<&'static str> {
 /// # Errors
 /// Bad models, and names of operations that there are not.
 pub fn explain(o: &ExplainOptions, out: &mut dyn Write) -> Result<()> {
+    if let Some(c) = &o.comm {
+        let answer = comm::answer(&o.model, &c.layout, c.gathered_above)?;
+        json(o.json.as_deref(), &answer)?;
+        return crate::show::print(out, &answer.text());
+    }
     let pattern = o.pattern.as_deref().map(operation).transpose()?;
     if let Some(name) = &o.why_not {
         let asked = operation(name)?;

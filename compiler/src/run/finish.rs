@@ -17,7 +17,7 @@ pub(super) fn save(session: &Session, inputs: &Inputs, path: &Path) -> Result<()
         tensors.push((entry.params[n].name.as_str(), session.input(n)?));
     }
     let refs: Vec<(&str, &Tensor)> = tensors.iter().map(|(n, t)| (*n, t)).collect();
-    data::write(path, &refs, Some(inputs.start + session.steps() as u64))?;
+    data::shards::write_state(session.plan(), path, &refs, Some(inputs.start + session.steps() as u64))?;
     Ok(())
 }
 

@@ -1,5 +1,6 @@
 //! Calls: functions, composites, custom calls.
 
+use super::entry::{frontend_attr, shipped_sharding};
 use super::{Importer, Results, ShardingHint};
 use crate::error::{Code, Result};
 use crate::raw::{Attr, RawOp, attr};
@@ -29,7 +30,10 @@ impl<'r, 'a> Importer<'r, 'a> {
         match target.as_ref() {
             "Sharding" | "xla.sdy.FuncResultSharding" => {
                 let [x] = self.operands_n(op)?;
-                if let Some(Attr::Str(s)) = op.attr("mhlo.sharding") {
+                if let Some(text) = frontend_attr(&op.attrs, "xla.sdy.sharding") {
+                    let s = shipped_sharding(text).map_err(|e| self.place(op, e))?;
+                    self.constraints.push((x, ShardingHint::Sdy(s)));
+                } else if let Some(Attr::Str(s)) = op.attr("mhlo.sharding") {
                     self.constraints.push((x, ShardingHint::Gspmd(s.to_string())));
                 }
                 Ok(smallvec![x])

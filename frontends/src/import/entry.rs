@@ -1,8 +1,9 @@
 //! The entry: names of parameters and results, donated state, shardings.
 
 use super::{Importer, MeshDecl, ShardingHint, Site};
-use crate::error::{Code, Result};
-use crate::raw::{Attr, Attrs, RawOp, attr};
+use crate::error::{Code, FrontendError, Result};
+use crate::raw::{Attr, Attrs, Form, RawModule, RawOp, attr};
+use crate::stablehlo_text::parse_attr;
 use msc_ir::{Entry, ParamInfo, ResultInfo, TensorType};
 use std::collections::BTreeSet;
 
@@ -34,7 +35,7 @@ impl<'r, 'a> Importer<'r, 'a> {
                 _ => String::new(),
             };
             result_names.push(info);
-            self.sharding(Site::Result(i as u32), attrs);
+            self.sharding(op, Site::Result(i as u32), attrs)?;
         }
         let mut alias: Vec<Option<u32>> = vec![None; params.len()];
         let mut taken = BTreeSet::new();
@@ -84,7 +85,7 @@ impl<'r, 'a> Importer<'r, 'a> {
                 },
             };
             infos.push(ParamInfo { name: unique(name, &mut used), alias, ..ParamInfo::default() });
-            self.sharding(Site::Param(i as u32), of("arg_attrs", i));
+            self.sharding(op, Site::Param(i as u32), of("arg_attrs", i))?;
         }
         let mut used = BTreeSet::new();
         let results = result_names
@@ -121,24 +122,31 @@ impl<'r, 'a> Importer<'r, 'a> {
         }
     }
 
-    /// Keeps what attributes say about a sharding.
-    fn sharding(&mut self, site: Site, attrs: &Attrs<'a>) {
+    /// Keeps what attributes say about a sharding: Shardy's word, if there are both.
+    fn sharding(&mut self, op: &RawOp<'a>, site: Site, attrs: &Attrs<'a>) -> Result<()> {
         if let Some(Attr::Sharding(s)) = attr(attrs, "sdy.sharding") {
             self.annotations.shardings.push((site, ShardingHint::Sdy((**s).clone())));
-        }
-        if let Some(Attr::Str(s)) = attr(attrs, "mhlo.sharding") {
+        } else if let Some(text) = frontend_attr(attrs, "xla.sdy.sharding") {
+            let s = shipped_sharding(text).map_err(|e| self.place(op, e))?;
+            self.annotations.shardings.push((site, ShardingHint::Sdy(s)));
+        } else if let Some(Attr::Str(s)) = attr(attrs, "mhlo.sharding") {
             self.annotations.shardings.push((site, ShardingHint::Gspmd(s.to_string())));
         }
+        Ok(())
     }
 
     /// Reads the module's attributes.
-    pub(super) fn module_annotations(&mut self) {
+    pub(super) fn module_annotations(&mut self) -> Result<()> {
         let count = |name: &str| match attr(&self.raw.attrs, name) {
             Some(Attr::Int(n, _)) => u32::try_from(*n).unwrap_or(1).max(1),
             _ => 1,
         };
         self.annotations.partitions = count("mhlo.num_partitions");
         self.annotations.replicas = count("mhlo.num_replicas");
+        if let Some(text) = frontend_attr(&self.raw.attrs, "xla.sdy.meshes") {
+            self.annotations.meshes.extend(shipped_meshes(text)?);
+        }
+        Ok(())
     }
 
     /// A mesh declaration.
@@ -149,6 +157,46 @@ impl<'r, 'a> Importer<'r, 'a> {
         self.annotations.meshes.push(MeshDecl { name: name.to_string(), mesh: (**mesh).clone() });
         Ok(())
     }
+}
+
+/// A text among the attributes in which XLA's clients ship what its own dialects do not hold.
+pub(super) fn frontend_attr<'m>(attrs: &'m Attrs<'_>, name: &str) -> Option<&'m str> {
+    match attr(attrs, "mhlo.frontend_attributes") {
+        Some(Attr::Dict(d)) => match attr(d, name) {
+            Some(Attr::Str(s)) => Some(s),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// An attribute in a text of [`frontend_attr`], without what it borrows.
+fn shipped<T>(text: &str, what: &str, take: impl FnOnce(Attr<'_>) -> Option<T>) -> Result<T> {
+    let mut module = RawModule::new("", text.as_bytes(), Form::Text);
+    let read = parse_attr(&mut module, text)
+        .map_err(|e| FrontendError::new(Code::Attribute, format!("{what}: {}", e.diagnostic().message)))?;
+    take(read).ok_or_else(|| FrontendError::new(Code::Attribute, format!("`{text}` is no value of {what}")))
+}
+
+/// The sharding in `xla.sdy.sharding`; of a list of shardings the only one.
+pub(super) fn shipped_sharding(text: &str) -> Result<crate::raw::Sharding> {
+    shipped(text, "xla.sdy.sharding", |a| match a {
+        Attr::Sharding(s) => Some(*s),
+        Attr::Shardings(mut list) if list.len() == 1 => list.pop(),
+        _ => None,
+    })
+}
+
+/// The meshes in `xla.sdy.meshes`.
+fn shipped_meshes(text: &str) -> Result<Vec<MeshDecl>> {
+    shipped(text, "xla.sdy.meshes", |a| {
+        let Attr::Dict(meshes) = a else { return None };
+        let mesh = |(name, a): (std::borrow::Cow<'_, str>, Attr<'_>)| match a {
+            Attr::Mesh(mesh) => Some(MeshDecl { name: name.into_owned(), mesh: *mesh }),
+            _ => None,
+        };
+        meshes.into_iter().map(mesh).collect()
+    })
 }
 
 /// Whether an SSA name was chosen by someone (`%weights`) rather than counted (`%arg3`, `%12`).

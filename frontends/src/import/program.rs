@@ -12,7 +12,7 @@ const MAX_CALL_DEPTH: usize = 256;
 impl<'r, 'a> Importer<'r, 'a> {
     /// Imports the entry and every function that it reaches.
     pub(super) fn program(&mut self) -> Result<()> {
-        self.module_annotations();
+        self.module_annotations()?;
         let mut functions: BTreeMap<&'r str, &'r RawOp<'a>> = BTreeMap::new();
         let mut public = Vec::new();
         for op in &self.raw.body {

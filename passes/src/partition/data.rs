@@ -132,6 +132,28 @@ pub(super) fn split(draft: &Draft, axis: AxisId, first: First) -> Result<Next> {
     Ok(Next::Nothing)
 }
 
+/// Splits the outermost part of a dimension of one of the entry's parameters; `None` if that cannot be.
+///
+/// # Errors
+/// Bugs of factor rules.
+pub(super) fn split_at(
+    draft: &Draft,
+    axis: AxisId,
+    param: usize,
+    dim: usize,
+) -> Result<Option<(Draft, Problem, Split)>> {
+    let problem = Problem::new(&draft.module)?;
+    let value = draft.module.graph(problem.entry).params()[param];
+    let list = problem.atoms.dim(value, dim);
+    let Some(&a) = list.first() else { return Ok(None) };
+    let size = problem.atoms.size(a);
+    if !size.is_multiple_of(draft.module.mesh.size(axis)) {
+        return Ok(None);
+    }
+    let inner = list[1..].iter().map(|&b| problem.atoms.size(b)).product();
+    attempt(draft, axis, Anchor { value, dim, size, inner })
+}
+
 /// The greatest common divisor.
 pub(super) fn common(a: usize, b: usize) -> usize {
     if b == 0 { a } else { common(b, a % b) }

@@ -11,10 +11,12 @@
 //! [`lower`] then rewrites each graph at local sizes. Where an op reduces a split atom its result is a partial
 //! value; where someone needs that value whole, one collective combines it, and the report keeps both facts.
 
+mod asked;
 mod cuts;
 mod data;
 mod expand;
 mod facts;
+pub mod given;
 mod islands;
 mod isolate;
 mod lower;
@@ -29,6 +31,7 @@ mod unshare;
 use crate::cost::DeviceModel;
 use crate::error::{PassError, Result};
 use facts::{Draft, Facts};
+use given::Given;
 use msc_ir::module::{AxisId, Mesh, Sharding};
 use msc_ir::ops::collective::Collective;
 use msc_ir::{GraphId, Module, Monoid, Op, Operation};
@@ -42,6 +45,8 @@ pub struct Options {
     pub mesh: Mesh,
     /// Rates for the search.
     pub device: DeviceModel,
+    /// Layouts that are asked for.
+    pub given: Given,
 }
 
 /// One collective and the two facts that made it necessary.
@@ -95,6 +100,8 @@ pub struct Report {
     pub layouts_compared: usize,
     /// Axes, or parts of axes, that found nothing to split, and their ranks: these compute the same.
     pub idle: Vec<(String, usize)>,
+    /// Parameters that are not laid out as was asked for, with what was asked.
+    pub not_as_asked: Vec<(String, String)>,
     /// Dimensions of state that no axis may split, as `name[dimension]` of the first parameter that has each, and the op
     /// that needs it whole.
     pub whole: Vec<(String, String)>,
@@ -116,15 +123,17 @@ pub fn partition(module: &mut Module, options: &Options) -> Result<Report> {
     let unsplit = problem.state_bytes(module, None);
     let whole = kept_whole(&problem, module);
     let draft = Draft { module: std::mem::take(module), facts: Facts::new() };
-    let mut stages = Stages { draft, report: Report::default(), device: options.device };
+    let wishes = asked::Wishes::of(&options.given, &draft.module)?;
+    let mut stages = Stages { draft, report: Report::default(), device: options.device, wishes };
     stages.run(&options.mesh)?;
-    let Stages { draft, mut report, device } = stages;
+    let Stages { draft, mut report, device, wishes } = stages;
     let problem = Problem::new(&draft.module)?;
     report.state_bytes = problem.state_bytes(&draft.module, None);
     report.state_bytes_unsplit = unsplit;
     report.whole = whole;
     report.predicted_ps = predict::step_ps(&draft.module, problem.entry, &device);
     report.collectives = collectives(&draft, problem.entry, &device);
+    report.not_as_asked = wishes.not_met(&draft.module)?;
     *module = draft.module;
     let graphs = split_graphs(module);
     unshare::merge(module, &graphs);
@@ -154,28 +163,61 @@ struct Stages {
     draft: Draft,
     report: Report,
     device: DeviceModel,
+    wishes: asked::Wishes,
 }
 
 impl Stages {
-    /// State first: what it leaves of the heads, the sequence may take. Then the batch, then the sequence; last, state is
-    /// stored in shards.
+    /// What is asked for first, outer axes before inner ones. Then state: what it leaves of the heads, the sequence may
+    /// take. Then the batch, then the sequence; last, state is stored in shards.
     fn run(&mut self, mesh: &Mesh) -> Result<()> {
-        for name in ["tp", "dp", "fsdp", "ep", "cp"] {
+        let asked = self.wishes.axes(mesh);
+        for name in &asked {
+            self.as_asked(name)?;
+        }
+        let free = |name: &str| !asked.iter().any(|a| a == name);
+        for name in ["tp", "dp", "fsdp", "ep", "cp"].into_iter().filter(|n| free(n)) {
             if mesh.axis(name).is_some_and(|a| mesh.size(a) > 1) {
                 self.axis(name)?;
             }
         }
-        let known = ["tp", "dp", "fsdp", "ep", "cp"];
-        if let Some(other) = mesh.axes.iter().find(|a| a.size > 1 && !known.contains(&a.name.as_str())) {
-            return Err(PassError::Layout {
-                message: format!("mesh axis `{}` of {} ranks is not known", other.name, other.size),
-                help: format!("use the axes {}", known.join(", ")),
-            });
-        }
         for (i, axis) in self.draft.module.mesh.axes.clone().iter().enumerate() {
-            if base(&axis.name) == "fsdp" && axis.size > 1 {
-                self.shard_state(AxisId(i as u8))?;
+            if base(&axis.name) == "fsdp" && axis.size > 1 && free("fsdp") {
+                self.shard_state(AxisId(i as u8), None)?;
             }
+        }
+        let used = self.draft.module.entry()?;
+        let used: BTreeSet<AxisId> = {
+            let params = used.params.iter().flat_map(|p| p.sharding.dims.iter().flatten());
+            params.copied().collect()
+        };
+        let is_known = |n: &str| ["tp", "dp", "fsdp", "ep", "cp"].contains(&base(n));
+        for (i, axis) in self.draft.module.mesh.axes.clone().iter().enumerate() {
+            if axis.size > 1 && !is_known(&axis.name) && !used.contains(&AxisId(i as u8)) {
+                self.report.idle.push((axis.name.clone(), axis.size));
+            }
+        }
+        Ok(())
+    }
+
+    /// Splits along an axis what was asked for: inputs that are no state with all that follows from them, and state; state
+    /// that cannot be split beside the inputs is stored in shards.
+    fn as_asked(&mut self, name: &str) -> Result<()> {
+        let Some(axis) = self.draft.module.mesh.axis(name) else { return Ok(()) };
+        let wish = self.wishes.along(&self.draft.module, axis)?;
+        if let Some(&(param, dim)) = wish.data.first()
+            && let Some((draft, problem, split)) = data::split_at(&self.draft, axis, param, dim)?
+        {
+            self.report.splits.extend(problem.describe(&self.draft.module, &split));
+            self.draft = draft;
+        } else if wish.data.is_empty()
+            && let Some((draft, problem, split)) = asked::split(&self.draft, axis, &wish)?
+        {
+            self.report.splits.extend(problem.describe(&self.draft.module, &split));
+            self.draft = draft;
+        }
+        let stored = self.wishes.along(&self.draft.module, axis)?.state;
+        if !stored.is_empty() {
+            self.shard_state(axis, Some(&stored))?;
         }
         Ok(())
     }
@@ -233,8 +275,8 @@ impl Stages {
         self.report.idle.push((axis.name.clone(), axis.size));
     }
 
-    fn shard_state(&mut self, axis: AxisId) -> Result<()> {
-        if let Some((draft, splits)) = state::shard(&self.draft, axis)? {
+    fn shard_state(&mut self, axis: AxisId, asked: Option<&[(usize, usize)]>) -> Result<()> {
+        if let Some((draft, splits)) = state::shard(&self.draft, axis, asked)? {
             self.draft = draft;
             self.report.splits.extend(splits);
         }
@@ -278,7 +320,6 @@ fn collectives(draft: &Draft, entry: GraphId, device: &DeviceModel) -> Vec<Colle
             let Op::Collective(c) = &data.op else { continue };
             let Some(&operand) = data.operands.first() else { continue };
             let fact = draft.facts.get(&(id, data.results[0]));
-            let n: usize = c.axes().iter().map(|&a| module.mesh.size(a)).product();
             let (comes, needed) = match fact {
                 Some(f) => (f.comes.clone(), f.needed.clone()),
                 None => ("the program has it".into(), module.locations.describe(data.loc).to_string()),
@@ -295,7 +336,7 @@ fn collectives(draft: &Draft, entry: GraphId, device: &DeviceModel) -> Vec<Colle
                 axes: c.axes().iter().map(|a| module.mesh.axes[a.0 as usize].name.clone()).collect(),
                 bytes: g.ty(operand).bytes() as u64,
                 executed,
-                predicted_ps: device.collective_ps(c, g.ty(operand), n),
+                predicted_ps: device.collective_ps_on(c, g.ty(operand), &module.mesh, c.axes()),
                 partial_because: comes,
                 whole_because: needed,
             });

@@ -34,8 +34,7 @@ pub(super) fn step_ps(module: &Module, entry: GraphId, device: &DeviceModel) -> 
             let results: Vec<&TensorType> = data.results.iter().map(|&v| g.ty(v)).collect();
             match &data.op {
                 Op::Collective(c) if !operands.is_empty() => {
-                    let ranks = c.axes().iter().map(|&a| module.mesh.size(a)).product();
-                    device.collective_ps(c, operands[0], ranks)
+                    device.collective_ps_on(c, operands[0], &module.mesh, c.axes())
                 }
                 op => device.op_ps(op, &operands, &results),
             }

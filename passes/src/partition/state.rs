@@ -181,11 +181,16 @@ impl<'a> Uses<'a> {
     }
 }
 
-/// Splits state along an axis; `None` if no state can be split.
+/// Splits state along an axis: the parameters and dimensions that are `asked` for, or what saves most; `None` if no
+/// state can be split.
 ///
 /// # Errors
 /// Bugs of factor rules.
-pub(super) fn shard(draft: &Draft, axis: AxisId) -> Result<Option<(Draft, Vec<SplitReport>)>> {
+pub(super) fn shard(
+    draft: &Draft,
+    axis: AxisId,
+    asked: Option<&[(usize, usize)]>,
+) -> Result<Option<(Draft, Vec<SplitReport>)>> {
     let name = draft.module.mesh.axes[axis.0 as usize].name.clone();
     let n = draft.module.mesh.size(axis);
     let problem = Problem::new(&draft.module)?;
@@ -198,7 +203,12 @@ pub(super) fn shard(draft: &Draft, axis: AxisId) -> Result<Option<(Draft, Vec<Sp
         let params = problem.info.params.iter().zip(g.params());
         params.filter(|(p, _)| p.alias.is_some()).map(|(_, &v)| v).collect()
     };
-    let candidates = problem.candidates(g, donated.iter().copied(), n);
+    let mut candidates = problem.candidates(g, donated.iter().copied(), n);
+    if let Some(asked) = asked {
+        let first = |&(p, d): &(usize, usize)| problem.atoms.dim(g.params()[p], d).first().copied();
+        let wanted: BTreeSet<AtomId> = asked.iter().filter_map(first).collect();
+        candidates.retain(|a| wanted.contains(a));
+    }
     let bytes = |v: ValueId| g.ty(v).bytes() as u64;
     let has = |v: ValueId, a: AtomId| problem.atoms.value_has(v, a);
     let held = |i: usize| -> u64 {
@@ -211,7 +221,7 @@ pub(super) fn shard(draft: &Draft, axis: AxisId) -> Result<Option<(Draft, Vec<Sp
     let mut chosen: Vec<usize> = Vec::new();
     for (held, i) in order {
         let fits = chosen.iter().all(|&c| !conflicts.contains(&(c.min(i), c.max(i))));
-        if fits && held * SMALL > all {
+        if fits && (asked.is_some() || held * SMALL > all) {
             chosen.push(i);
         }
     }

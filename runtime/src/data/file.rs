@@ -1,6 +1,7 @@
 //! Files of tensors.
 
 use super::safetensors::SafetensorsFile;
+use super::shards::Shards;
 use super::{DataError, npz};
 use msc_ir::{Storage, Tensor, TensorType};
 use std::path::{Path, PathBuf};
@@ -15,6 +16,8 @@ pub enum TensorFile {
     Npy(PathBuf),
     /// `.safetensors`.
     Safetensors(SafetensorsFile),
+    /// A folder of shards.
+    Shards(Shards),
 }
 
 impl TensorFile {
@@ -24,6 +27,9 @@ impl TensorFile {
     /// [`DataError::Io`], [`DataError::Format`].
     pub fn open(path: &Path) -> Result<TensorFile, DataError> {
         use std::io::Read;
+        if path.is_dir() {
+            return Ok(TensorFile::Shards(Shards::open(path)?));
+        }
         let io = |error| DataError::Io { path: path.to_path_buf(), error };
         let mut start = Vec::new();
         std::fs::File::open(path).map_err(io)?.take(6).read_to_end(&mut start).map_err(io)?;
@@ -46,6 +52,7 @@ impl TensorFile {
                 vec![path.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default()]
             }
             TensorFile::Safetensors(f) => f.names(),
+            TensorFile::Shards(f) => f.names(),
         }
     }
 
@@ -53,6 +60,7 @@ impl TensorFile {
     pub fn steps(&self) -> Option<u64> {
         match self {
             TensorFile::Safetensors(f) => f.steps(),
+            TensorFile::Shards(f) => f.steps(),
             _ => None,
         }
     }
@@ -80,6 +88,7 @@ impl TensorFile {
                 let (ty, bytes) = f.view(name)?;
                 Ok(Tensor::new(ty.shape.iter().copied(), Storage::from_bytes(ty.dtype, bytes)))
             }
+            TensorFile::Shards(f) => f.tensor(name),
         }
     }
 }

@@ -3,6 +3,7 @@
 //! - [`mod@file`]: files of tensors; large ones are mapped into memory and read one tensor at a time;
 //! - [`assign()`], [`Places`], [`names`]: which tensor of a file is which input. They are matched by name, or by order
 //!   where they are only numbered (`in0000`, `in0001`, …, as exporters of test data write them);
+//! - [`shards`]: folders with a file of blocks for each rank;
 //! - [`init`]: initial values; [`schedule`]: values of run-time scalars;
 //! - [`tokens`], [`megatron`]: files of tokens; [`feed`]: batches of them.
 
@@ -15,6 +16,7 @@ pub mod names;
 pub mod npz;
 pub mod safetensors;
 pub mod schedule;
+pub mod shards;
 pub mod tokens;
 
 pub use assign::{Places, assign, fit, fit_as};
@@ -103,6 +105,16 @@ pub enum DataError {
         /// What is wrong.
         message: String,
     },
+    /// A folder of shards that is none, or is incomplete.
+    #[error("MSC-D0012: {path}: {message}\n  help: {help}", path = path.display())]
+    Shards {
+        /// The folder.
+        path: PathBuf,
+        /// What is wrong.
+        message: String,
+        /// What to do.
+        help: String,
+    },
     /// Fewer tokens than one step takes.
     #[error("MSC-D0009: the data has {found}, one step takes {needed}")]
     TooSmall {
@@ -188,6 +200,9 @@ pub fn write<'a>(
 /// # Errors
 /// [`DataError::Format`], [`DataError::Io`].
 pub fn check_writable(path: &Path) -> Result<(), DataError> {
+    if shards::is_folder(path) {
+        return shards::check_folder(path);
+    }
     if !matches!(path.extension().and_then(|e| e.to_str()), Some("npz" | "safetensors")) {
         return Err(bad_extension(path));
     }

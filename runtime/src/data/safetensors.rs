@@ -2,7 +2,7 @@
 
 use super::DataError;
 use msc_ir::{DType, Tensor, TensorType};
-use safetensors::tensor::{Metadata, TensorView};
+use safetensors::tensor::{Metadata, TensorInfo, TensorView};
 use safetensors::{Dtype, SafeTensors};
 use std::collections::HashMap;
 use std::fs::File;
@@ -102,6 +102,37 @@ pub fn write(path: &Path, tensors: &[(&str, &Tensor)], steps: Option<u64>) -> Re
         .collect();
     let metadata = steps.map(|n| HashMap::from([(STEPS.to_string(), n.to_string())]));
     safetensors::serialize_to_file(views.map_err(other)?, metadata, path).map_err(other)
+}
+
+/// The beginning of a file of tensors of these types, up to their elements, and in which order these follow: by number,
+/// wide types first, so that all are aligned.
+///
+/// # Errors
+/// If sizes overflow, or a name is there twice.
+pub(super) fn header<'a>(
+    tensors: impl Iterator<Item = (&'a str, TensorType)>,
+    steps: Option<u64>,
+) -> std::io::Result<(Vec<u8>, Vec<usize>)> {
+    let tensors: Vec<(&str, TensorType)> = tensors.collect();
+    let mut order: Vec<usize> = (0..tensors.len()).collect();
+    order.sort_by_key(|&i| (std::cmp::Reverse(tensors[i].1.dtype.size_bytes()), tensors[i].0));
+    let mut at = 0;
+    let mut infos = Vec::new();
+    for &i in &order {
+        let (name, ty) = &tensors[i];
+        let end = ty.checked_bytes().and_then(|n| n.checked_add(at));
+        let end = end.ok_or_else(|| std::io::Error::other(format!("`{name}` is too large")))?;
+        let info = TensorInfo { dtype: named(ty.dtype), shape: ty.shape.to_vec(), data_offsets: (at, end) };
+        infos.push((name.to_string(), info));
+        at = end;
+    }
+    let noted = steps.map(|n| HashMap::from([(STEPS.to_string(), n.to_string())]));
+    let metadata = Metadata::new(noted, infos).map_err(std::io::Error::other)?;
+    let mut text = serde_json::to_vec(&metadata)?;
+    text.resize(text.len().next_multiple_of(size_of::<u64>()), b' ');
+    let mut out = (text.len() as u64).to_le_bytes().to_vec();
+    out.append(&mut text);
+    Ok((out, order))
 }
 
 fn dtype(d: Dtype) -> Option<DType> {

@@ -1,8 +1,17 @@
 //! The cost model: predicted time of ops and collectives on a device, in integer picoseconds.
 //!
 //! A roofline: an op takes the longer of its arithmetic and its memory traffic, plus a launch. Costs are
-//! integers, so that comparing them never depends on a rounding mode.
+//! integers, so that comparing them never depends on a rounding mode. Where devices are described by a [`topology`],
+//! a collective's time follows from the [`links`] that its group of ranks has.
 
+mod json;
+pub mod links;
+pub mod topology;
+
+pub use json::nearest;
+
+use links::{Links, Route};
+use msc_ir::module::{AxisId, Mesh};
 use msc_ir::ops::collective::Collective;
 use msc_ir::ops::slice::Slice;
 use msc_ir::{Op, TensorType};
@@ -23,6 +32,10 @@ pub struct DeviceModel {
     pub launch_ps: u64,
     /// Latency of a collective, in picoseconds.
     pub latency_ps: u64,
+    /// Bytes of memory.
+    pub memory_bytes: u64,
+    /// The links between devices by level. Without levels every two devices have a link of `link_bytes_per_ns`.
+    pub links: Links,
 }
 
 impl Default for DeviceModel {
@@ -34,6 +47,8 @@ impl Default for DeviceModel {
             link_bytes_per_ns: 21,
             launch_ps: 5_000_000,
             latency_ps: 20_000_000,
+            memory_bytes: 64 << 30,
+            links: Links::default(),
         }
     }
 }
@@ -71,13 +86,17 @@ impl DeviceModel {
         per(elements, self.vector_ops_per_ns).max(per(bytes, self.hbm_bytes_per_ns)) + self.launch_ps
     }
 
-    /// Predicted time of a collective over a group of `n` ranks, in picoseconds. `operand` is the local operand.
+    /// Predicted time of a collective over a group of `n` ranks, in picoseconds; where links have levels, of `n`
+    /// consecutive ranks. `operand` is the local operand.
     pub fn collective_ps(&self, op: &Collective, operand: &TensorType, n: usize) -> u64 {
-        let n = n as u64;
         if n <= 1 {
             return 0;
         }
         let bytes = operand.bytes() as u64;
+        if let Some(route) = self.links.route_of(op, bytes, n) {
+            return self.latency_ps.saturating_add(route.ps);
+        }
+        let n = n as u64;
         let moved = match op {
             Collective::AllReduce { .. } => 2 * bytes * (n - 1) / n,
             Collective::AllGather { .. } => bytes * (n - 1),
@@ -85,5 +104,25 @@ impl DeviceModel {
             _ => bytes,
         };
         self.latency_ps + per(moved, self.link_bytes_per_ns * (n - 1))
+    }
+
+    /// Predicted time of a collective over the groups of mesh axes, in picoseconds. `operand` is the local operand.
+    pub fn collective_ps_on(
+        &self,
+        op: &Collective,
+        operand: &TensorType,
+        mesh: &Mesh,
+        axes: &[AxisId],
+    ) -> u64 {
+        match self.route(op, operand.bytes() as u64, mesh, axes) {
+            Some(route) => self.latency_ps.saturating_add(route.ps),
+            None => self.collective_ps(op, operand, axes.iter().map(|&a| mesh.size(a)).product()),
+        }
+    }
+
+    /// The way that a collective over the groups of mesh axes takes through the links, without the latency of its
+    /// start; `None` where no levels are described.
+    pub fn route(&self, op: &Collective, bytes: u64, mesh: &Mesh, axes: &[AxisId]) -> Option<Route> {
+        self.links.route(op, bytes, mesh, axes)
     }
 }

@@ -1,0 +1,451 @@
+//! `--config`: a YAML file that says what options say (`docs/config.md`).
+//!
+//! What the command line gives wins. Every key is known or refused with its line and the key that is spelled most like
+//! it.
+
+use crate::error::{Error, Result};
+use crate::options::is_axis_name;
+use msc_passes::cost::nearest;
+use msc_passes::cost::topology::Topology;
+use saphyr::{LoadableYamlNode, MarkedYaml, Scalar, YamlData};
+use saphyr_parser::{Event, Parser, ScanError};
+use std::path::{Path, PathBuf};
+
+/// What a file says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Config {
+    /// Of the model.
+    pub model: Model,
+    /// Of the layout.
+    pub parallel: Parallel,
+    /// Of the run.
+    pub training: Training,
+}
+
+/// Section `model`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Model {
+    /// The step.
+    pub file: Option<PathBuf>,
+    /// Whether ops are recognised as named operations.
+    pub recognise: Option<bool>,
+    /// Whether kernels are generated.
+    pub fuse: Option<bool>,
+}
+
+/// Section `parallel`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Parallel {
+    /// Ranks that split model state.
+    pub tp: Option<usize>,
+    /// Ranks that split the batch.
+    pub dp: Option<usize>,
+    /// Ranks that split the batch and store state in shards.
+    pub fsdp: Option<usize>,
+    /// Ranks that split the sequence.
+    pub cp: Option<usize>,
+    /// Ranks that split the experts.
+    pub ep: Option<usize>,
+    /// Axes of any name.
+    pub mesh: Option<Vec<(String, usize)>>,
+    /// `REGEX=SPEC`, in the file's order.
+    pub shard: Vec<String>,
+    /// A topology's name or file.
+    pub topology: Option<String>,
+    /// Whether the model's annotations are followed.
+    pub annotations: Option<bool>,
+}
+
+/// Section `training`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Training {
+    /// Steps to run.
+    pub steps: Option<usize>,
+    /// Seed of what is not given otherwise.
+    pub init: Option<u64>,
+    /// Tokens.
+    pub data: Option<PathBuf>,
+    /// Parameters and state.
+    pub params: Vec<PathBuf>,
+    /// Where the state goes.
+    pub save: Option<PathBuf>,
+    /// Steps after which it is saved again.
+    pub save_every: Option<usize>,
+}
+
+impl Config {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// [`Error::Io`] and [`Error::Config`].
+    pub fn open(path: &Path) -> Result<Config> {
+        let text =
+            std::fs::read_to_string(path).map_err(|error| Error::Io { path: path.to_path_buf(), error })?;
+        Config::parse(path, &text)
+    }
+
+    /// Reads a file's text. Paths in it are relative to the file's folder.
+    ///
+    /// # Errors
+    /// [`Error::Config`] with the line.
+    pub fn parse(path: &Path, text: &str) -> Result<Config> {
+        let file = File { path };
+        file.plain(text)?;
+        let documents = MarkedYaml::load_from_str(text)
+            .map_err(|e| file.refuse(e.marker().line(), format!("it is no YAML: {}", e.info()), HELP))?;
+        let mut out = Config::default();
+        let root = match &documents[..] {
+            [] => return Ok(out),
+            [one] => one,
+            [_, second, ..] => return Err(file.refuse(line(second), "a second document begins here", HELP)),
+        };
+        file.section(root, &["model", "parallel", "training"], |key, v| match key {
+            "model" => file.section(v, &["file", "recognise", "fuse"], |key, v| {
+                let m = &mut out.model;
+                match key {
+                    "file" => m.file = Some(file.path(key, v)?),
+                    "recognise" => m.recognise = Some(file.switch(key, v)?),
+                    _ => m.fuse = Some(file.switch(key, v)?),
+                }
+                Ok(())
+            }),
+            "parallel" => file.parallel(v, &mut out.parallel),
+            _ => file.section(v, &["steps", "init", "data", "params", "save", "save_every"], |key, v| {
+                let t = &mut out.training;
+                match key {
+                    "steps" => t.steps = Some(file.count(key, v)?),
+                    "init" => t.init = Some(file.number(key, v)?),
+                    "data" => t.data = Some(file.path(key, v)?),
+                    "params" => t.params = file.list(v).map(|v| file.path(key, v)).collect::<Result<_>>()?,
+                    "save" => t.save = Some(file.path(key, v)?),
+                    _ => t.save_every = Some(file.count(key, v)?),
+                }
+                Ok(())
+            }),
+        })?;
+        Ok(out)
+    }
+}
+
+/// Deepest nesting that is read: twice what any key has.
+const MAX_DEPTH: usize = 8;
+
+const HELP: &str = "docs/config.md describes the file";
+
+struct File<'a> {
+    path: &'a Path,
+}
+
+/// The line a node begins in, from 1.
+fn line(v: &MarkedYaml<'_>) -> usize {
+    v.span.start.line()
+}
+
+/// What a node is, for messages.
+fn kind(v: &MarkedYaml<'_>) -> String {
+    match &v.data {
+        YamlData::Value(Scalar::Null) => "nothing".into(),
+        YamlData::Value(Scalar::Boolean(b)) => b.to_string(),
+        YamlData::Value(Scalar::Integer(n)) => n.to_string(),
+        YamlData::Value(Scalar::FloatingPoint(n)) => n.to_string(),
+        YamlData::Value(Scalar::String(s)) => format!("`{s}`"),
+        YamlData::Sequence(_) => "a list".into(),
+        YamlData::Mapping(_) => "a list of keys".into(),
+        _ => "something else".into(),
+    }
+}
+
+impl File<'_> {
+    fn refuse(&self, line: usize, message: impl Into<String>, help: impl Into<String>) -> Error {
+        Error::Config { path: self.path.to_path_buf(), line, message: message.into(), help: help.into() }
+    }
+
+    /// Refuses what would make a tree of any depth: nesting, and aliases, of which a file of this form needs none.
+    fn plain(&self, text: &str) -> Result<()> {
+        let mut depth = 0usize;
+        for event in Parser::new_from_str(text) {
+            let no_yaml =
+                |e: ScanError| self.refuse(e.marker().line(), format!("it is no YAML: {}", e.info()), HELP);
+            let (event, span) = event.map_err(no_yaml)?;
+            let line = span.start.line();
+            match event {
+                Event::SequenceStart(..) | Event::MappingStart(..) => depth += 1,
+                Event::SequenceEnd | Event::MappingEnd => depth = depth.saturating_sub(1),
+                Event::Alias(_) => return Err(self.refuse(line, "aliases (`*name`) are not read", HELP)),
+                _ => {}
+            }
+            if depth > MAX_DEPTH {
+                return Err(self.refuse(line, format!("it is nested deeper than {MAX_DEPTH}"), HELP));
+            }
+        }
+        Ok(())
+    }
+
+    fn expected(&self, key: &str, what: &str, v: &MarkedYaml<'_>) -> Error {
+        self.refuse(line(v), format!("`{key}` should be {what}, this is {}", kind(v)), HELP)
+    }
+
+    /// Visits the keys of a section, all of which must be known.
+    fn section<'v>(
+        &self,
+        section: &'v MarkedYaml<'v>,
+        known: &[&str],
+        mut visit: impl FnMut(&str, &'v MarkedYaml<'v>) -> Result<()>,
+    ) -> Result<()> {
+        // A section that is written and left empty says nothing.
+        if matches!(section.data, YamlData::Value(Scalar::Null)) {
+            return Ok(());
+        }
+        for (key, value) in self.keys(section)? {
+            if !known.contains(&key) {
+                let near = nearest(key, known).map(|k| format!(", do you mean `{k}`?")).unwrap_or_default();
+                let help = format!("keys here are: {}", known.join(", "));
+                return Err(self.refuse(line(value.0), format!("there is no key `{key}`{near}"), help));
+            }
+            visit(key, value.1)?;
+        }
+        Ok(())
+    }
+
+    /// A mapping's keys, each with its own node and its value, in the file's order.
+    #[allow(clippy::type_complexity, reason = "a node and its value have no name of their own")]
+    fn keys<'v>(
+        &self,
+        v: &'v MarkedYaml<'v>,
+    ) -> Result<Vec<(&'v str, (&'v MarkedYaml<'v>, &'v MarkedYaml<'v>))>> {
+        let YamlData::Mapping(map) = &v.data else {
+            return Err(self.refuse(
+                line(v),
+                format!("keys with values are expected, this is {}", kind(v)),
+                HELP,
+            ));
+        };
+        let mut out = Vec::new();
+        for (key, value) in map {
+            let YamlData::Value(Scalar::String(name)) = &key.data else {
+                return Err(self.refuse(line(key), format!("{} is no key", kind(key)), HELP));
+            };
+            out.push((name.as_ref(), (key, value)));
+        }
+        Ok(out)
+    }
+
+    fn parallel(&self, v: &MarkedYaml<'_>, p: &mut Parallel) -> Result<()> {
+        let known = ["tp", "dp", "fsdp", "cp", "ep", "mesh", "shard", "topology", "annotations"];
+        let mut axis = None;
+        let mut mesh = None;
+        self.section(v, &known, |key, v| {
+            match key {
+                "mesh" => {
+                    mesh = Some(line(v));
+                    p.mesh = Some(self.mesh(v)?);
+                }
+                "shard" => {
+                    for (names, (_, spec)) in self.keys(v)? {
+                        p.shard.push(format!("{names}={}", self.text("shard", spec)?));
+                    }
+                }
+                "topology" => {
+                    let name = self.text(key, v)?;
+                    let shipped = Topology::shipped_names().contains(&name);
+                    p.topology = Some(match shipped {
+                        true => name.to_string(),
+                        false => self.path(key, v)?.display().to_string(),
+                    });
+                }
+                "annotations" => p.annotations = Some(self.switch(key, v)?),
+                _ => {
+                    let n = Some(self.count(key, v)?);
+                    axis = Some(key.to_string());
+                    match key {
+                        "tp" => p.tp = n,
+                        "dp" => p.dp = n,
+                        "fsdp" => p.fsdp = n,
+                        "cp" => p.cp = n,
+                        _ => p.ep = n,
+                    }
+                }
+            }
+            Ok(())
+        })?;
+        match (axis, mesh) {
+            (Some(axis), Some(at)) => {
+                let message = format!("`mesh` names all axes, and `{axis}` is given beside it");
+                Err(self.refuse(at, message, "give one of the two"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn mesh(&self, v: &MarkedYaml<'_>) -> Result<Vec<(String, usize)>> {
+        let mut out = Vec::new();
+        for (name, (key, size)) in self.keys(v)? {
+            if !is_axis_name(name) {
+                return Err(self.refuse(line(key), format!("`{name}` is no name of an axis"), HELP));
+            }
+            out.push((name.to_string(), self.count(name, size)?));
+        }
+        Ok(out)
+    }
+
+    fn text<'v>(&self, key: &str, v: &'v MarkedYaml<'v>) -> Result<&'v str> {
+        match &v.data {
+            YamlData::Value(Scalar::String(s)) if !s.is_empty() => Ok(s),
+            _ => Err(self.expected(key, "a text", v)),
+        }
+    }
+
+    fn path(&self, key: &str, v: &MarkedYaml<'_>) -> Result<PathBuf> {
+        let folder = self.path.parent().unwrap_or(Path::new(""));
+        Ok(folder.join(self.text(key, v)?))
+    }
+
+    fn switch(&self, key: &str, v: &MarkedYaml<'_>) -> Result<bool> {
+        match v.data {
+            YamlData::Value(Scalar::Boolean(b)) => Ok(b),
+            _ => Err(self.expected(key, "true or false", v)),
+        }
+    }
+
+    fn number(&self, key: &str, v: &MarkedYaml<'_>) -> Result<u64> {
+        match v.data {
+            YamlData::Value(Scalar::Integer(n)) if n >= 0 => Ok(n as u64),
+            _ => Err(self.expected(key, "a whole number", v)),
+        }
+    }
+
+    fn count(&self, key: &str, v: &MarkedYaml<'_>) -> Result<usize> {
+        match self.number(key, v)? {
+            0 => Err(self.expected(key, "at least 1", v)),
+            n => Ok(n as usize),
+        }
+    }
+
+    /// A list, or one value as a list of one.
+    fn list<'v>(&self, v: &'v MarkedYaml<'v>) -> impl Iterator<Item = &'v MarkedYaml<'v>> {
+        match &v.data {
+            YamlData::Sequence(list) => list.iter(),
+            _ => std::slice::from_ref(v).iter(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Config> {
+        Config::parse(Path::new("runs/a.yaml"), text)
+    }
+
+    #[test]
+    fn every_key() {
+        let c = parse(
+            "# comment
+model:
+  file: step.mlirbc
+  recognise: false
+  fuse: true
+parallel:
+  tp: 4
+  dp: 2
+  fsdp: 1
+  cp: 1
+  ep: 1
+  shard:
+    'mlp.*': tp,-
+    \"a=b\": '-'
+  topology: 910b-8
+  annotations: false
+training:
+  steps: 10
+  init: 0
+  data: /abs/tokens.npy
+  params: [a.npz, b.npz]
+  save: out/
+  save_every: 5
+",
+        )
+        .expect("is right");
+        assert_eq!(c.model.file, Some("runs/step.mlirbc".into()));
+        assert_eq!((c.model.recognise, c.model.fuse), (Some(false), Some(true)));
+        let p = &c.parallel;
+        assert_eq!([p.tp, p.dp, p.fsdp, p.cp, p.ep], [Some(4), Some(2), Some(1), Some(1), Some(1)]);
+        assert_eq!(p.shard, ["mlp.*=tp,-", "a=b=-"]);
+        assert_eq!((p.topology.as_deref(), p.annotations), (Some("910b-8"), Some(false)));
+        let t = &c.training;
+        assert_eq!((t.steps, t.init, t.save_every), (Some(10), Some(0), Some(5)));
+        assert_eq!(t.data, Some("/abs/tokens.npy".into()));
+        assert_eq!((t.params.len(), t.save.clone()), (2, Some("runs/out/".into())));
+
+        let c =
+            parse("parallel: {mesh: {replica: 2, tp: 4}, topology: my.json}\nmodel:\n").expect("is right");
+        assert_eq!(c.parallel.mesh, Some(vec![("replica".into(), 2), ("tp".into(), 4)]));
+        assert_eq!(c.parallel.topology.as_deref(), Some("runs/my.json"));
+        assert_eq!(parse("").expect("says nothing"), Config::default());
+    }
+
+    #[test]
+    fn faults_are_told_with_their_line() {
+        for (text, at, part) in [
+            ("parallel:\n  tp: 2\n  dpp: 3\n", 3, "no key `dpp`, do you mean `dp`"),
+            ("paralel:\n  tp: 2\n", 1, "do you mean `parallel`"),
+            ("parallel:\n  tp: 2\n  tp: 4\n", 3, "duplicated"),
+            ("parallel:\n  tp: two\n", 2, "`tp` should be a whole number, this is `two`"),
+            ("parallel:\n  tp: 0\n", 2, "at least 1"),
+            ("parallel:\n  tp: -1\n", 2, "whole number, this is -1"),
+            ("parallel: 3\n", 1, "keys with values"),
+            ("- a\n", 1, "keys with values"),
+            ("parallel:\n  mesh:\n    a b: 2\n", 3, "no name of an axis"),
+            ("parallel:\n  tp: 2\n  mesh:\n    a: 2\n", 4, "`tp` is given beside it"),
+            ("parallel:\n  shard:\n    w: 3\n", 3, "`shard` should be a text, this is 3"),
+            ("model:\n  fuse: yes please\n", 2, "true or false"),
+            ("training:\n  steps: 1.5\n", 2, "this is 1.5"),
+            ("training:\n  {1: 2}\n", 2, "1 is no key"),
+            ("a: [\n", 2, "no YAML"),
+            ("model: &m {}\nparallel: *m\n", 2, "aliases"),
+            ("model:\n  file: [[[[[[[[[x]]]]]]]]]\n", 2, "nested deeper than 8"),
+            ("model: {}\n---\nmodel: {}\n", 3, "second document"),
+        ] {
+            let e = parse(text).expect_err(text);
+            let Error::Config { line, message, .. } = &e else { panic!("{e}") };
+            assert!(*line == at && message.contains(part), "{text}: {e}");
+            assert!(e.to_string().starts_with("MSC-X0006: runs/a.yaml:"), "{e}");
+        }
+    }
+
+    /// Whatever stands in a file, it is read or refused.
+    #[test]
+    fn no_file_makes_it_panic() {
+        let good = "# c\nmodel:\n  file: &a 'x.mlir'\n  fuse: !!bool true\nparallel:\n  mesh: {a: 2, b: 3}\n  shard:\n    \"w\": '-'\n  topology: !!str host\ntraining:\n  params: [a, b]\n  data: |\n    text\n";
+        assert!(parse(good).is_ok(), "{:?}", parse(good));
+        let signs = b":-[]{}\"'&*!|>%@`#,?\n \t~<.0a\xc3";
+        let mut x = 1u64;
+        let mut next = |n: usize| {
+            x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (x >> 33) as usize % n
+        };
+        let mut refused = 0;
+        for _ in 0..20_000 {
+            let mut text = good.as_bytes().to_vec();
+            for _ in 0..1 + next(4) {
+                let at = next(text.len());
+                match next(3) {
+                    0 => text[at] = signs[next(signs.len())],
+                    1 => text.insert(at, signs[next(signs.len())]),
+                    _ => drop(text.remove(at)),
+                }
+            }
+            refused += usize::from(parse(&String::from_utf8_lossy(&text)).is_err());
+        }
+        assert!(refused > 1000, "{refused}");
+        for deep in ["[", "{a: ", "- ", "? "] {
+            assert!(parse(&deep.repeat(100_000)).is_err(), "{deep}");
+        }
+        let bomb = format!(
+            "a0: &a0 x\n{}",
+            (1..40).map(|i| format!("a{i}: &a{i} [*a{}, *a{}]\n", i - 1, i - 1)).collect::<String>()
+        );
+        assert!(parse(&bomb).is_err());
+    }
+}

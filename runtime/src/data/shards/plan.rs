@@ -1,0 +1,54 @@
+//! Which blocks of a plan's inputs are stored where.
+
+use super::cover::{Fault, Place, covered_once};
+use crate::data::DataError;
+use crate::layout::{block_start, global_type};
+use crate::plan::Plan;
+use msc_ir::TensorType;
+use std::path::Path;
+
+/// A tensor and the ranks that store its blocks.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Placed {
+    /// Its name.
+    pub name: String,
+    /// Its global type.
+    pub ty: TensorType,
+    /// Rank and block. Of ranks that hold the same block the first one stores it.
+    pub blocks: Vec<(usize, Place)>,
+}
+
+/// The blocks of an input.
+///
+/// # Errors
+/// [`DataError::Shards`] if the plan's blocks do not hold each element once; `path` stands for the plan.
+pub fn placed(plan: &Plan, n: usize, path: &Path) -> Result<Placed, DataError> {
+    let info = &plan.entry().params[n];
+    let mesh = plan.mesh();
+    let local = |rank: usize| {
+        let p = plan.program_of(rank);
+        &p.buffer(p.inputs[n]).ty
+    };
+    let ty = global_type(local(0), &info.sharding, mesh);
+    let mut blocks: Vec<(usize, Place)> = Vec::new();
+    let mut known = std::collections::BTreeSet::new();
+    for rank in 0..mesh.ranks() {
+        let start = block_start(local(rank), &info.sharding, mesh, rank);
+        if known.insert(start.clone()) {
+            blocks.push((rank, Place { start, size: local(rank).shape.clone() }));
+        }
+    }
+    let places: Vec<Place> = blocks.iter().map(|(_, p)| p.clone()).collect();
+    covered_once(&ty.shape, &places).map_err(|fault| {
+        let message = match fault {
+            Fault::Gap(at) => format!("the plan lays {at} of `{}` on no rank", info.name),
+            Fault::Overlap(a, b, at) => format!(
+                "the plan lays {at} of `{}` on ranks {} and {} as parts of different blocks",
+                info.name, blocks[a].0, blocks[b].0
+            ),
+            Fault::TooIrregular => format!("the plan's blocks of `{}` are no layout", info.name),
+        };
+        super::refuse(path, message, "compile the model again")
+    })?;
+    Ok(Placed { name: info.name.clone(), ty, blocks })
+}
