@@ -12,6 +12,7 @@
 //! value; where someone needs that value whole, one collective combines it, and the report keeps both facts.
 
 mod asked;
+mod bucket;
 mod cuts;
 mod data;
 mod expand;
@@ -126,7 +127,8 @@ pub fn partition(module: &mut Module, options: &Options) -> Result<Report> {
     let wishes = asked::Wishes::of(&options.given, &draft.module)?;
     let mut stages = Stages { draft, report: Report::default(), device: options.device, wishes };
     stages.run(&options.mesh)?;
-    let Stages { draft, mut report, device, wishes } = stages;
+    let Stages { mut draft, mut report, device, wishes } = stages;
+    bucket::join(&mut draft)?;
     let problem = Problem::new(&draft.module)?;
     report.state_bytes = problem.state_bytes(&draft.module, None);
     report.state_bytes_unsplit = unsplit;

@@ -1,0 +1,258 @@
+//! Collectives that do not wait for each other become one.
+//!
+//! Before: a partitioned program. After: the same values; collectives of one kind over the same axes and of one element
+//! type, of which none needs what another gives, are one collective on their elements one after the other. A start costs
+//! as much as moving a few hundred kilobytes, and the gradients of a layer are a dozen tensors.
+//!
+//! What is gathered is joined only where one op needs it, so that no layer's parameters are there before its turn.
+
+use super::facts::{Draft, Fact};
+use crate::error::Result;
+use msc_ir::graph::{OpId, ValueId};
+use msc_ir::ops::collective::{Axes, Collective};
+use msc_ir::ops::concatenate::Concatenate;
+use msc_ir::ops::reshape::Reshape;
+use msc_ir::ops::slice::Slice;
+use msc_ir::{DType, Graph, GraphId, Module, Monoid, Op, Shape};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+
+/// Bytes that one collective takes at most: at tens of gigabytes a second several milliseconds, far above the cost of a
+/// start, and small enough to travel while the rest is computed.
+const MAX_BYTES: usize = 64 << 20;
+
+/// What must be equal for collectives to be joined.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Key {
+    Reduce(Monoid, Axes, DType),
+    Scatter(Monoid, Axes, DType),
+    /// With the op that needs it first.
+    Gather(Axes, DType, Option<OpId>),
+}
+
+fn key(g: &Graph, id: OpId) -> Option<Key> {
+    let data = g.op(id);
+    let Op::Collective(c) = &data.op else { return None };
+    let dtype = g.ty(data.operands.first().copied()?).dtype;
+    match c {
+        Collective::AllReduce { monoid, axes } => Some(Key::Reduce(*monoid, axes.clone(), dtype)),
+        Collective::ReduceScatter { monoid, dim: 0, axes } => {
+            Some(Key::Scatter(*monoid, axes.clone(), dtype))
+        }
+        Collective::AllGather { dim: 0, axes } => {
+            let first = g.value(data.results[0]).uses.iter().map(|u| u.op).min();
+            Some(Key::Gather(axes.clone(), dtype, first))
+        }
+        _ => None,
+    }
+}
+
+/// Collectives to be joined, and the buckets they wait for.
+#[derive(Default, Debug)]
+struct Bucket {
+    members: Vec<OpId>,
+    bytes: usize,
+    after: BTreeSet<usize>,
+}
+
+/// Whether a bucket waits for another, or is it.
+fn reaches(buckets: &[Bucket], from: usize, to: usize) -> bool {
+    let (mut todo, mut seen) = (vec![from], BTreeSet::new());
+    while let Some(b) = todo.pop() {
+        if b == to {
+            return true;
+        }
+        if seen.insert(b) {
+            todo.extend(&buckets[b].after);
+        }
+    }
+    false
+}
+
+/// Deals a graph's collectives to buckets: an op joins the open bucket of its key unless it waits for it.
+fn buckets(g: &Graph) -> Vec<Bucket> {
+    let mut all: Vec<Bucket> = Vec::new();
+    let mut open: BTreeMap<Key, usize> = BTreeMap::new();
+    // Of each value, the buckets that it waits for directly.
+    let mut after: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); g.value_count()];
+    for (id, data) in g.ops() {
+        let mut waits: BTreeSet<usize> = BTreeSet::new();
+        data.operands.iter().for_each(|v| waits.extend(&after[v.0 as usize]));
+        if let Some(k) = key(g, id) {
+            let bytes = data.operands.iter().chain(&data.results).map(|&v| g.ty(v).bytes()).max().unwrap_or(0);
+            let fits = |b: &usize| {
+                all[*b].bytes + bytes <= MAX_BYTES && !waits.iter().any(|&w| reaches(&all, w, *b))
+            };
+            let bucket = match open.get(&k).copied().filter(fits) {
+                Some(b) => b,
+                None => {
+                    all.push(Bucket::default());
+                    open.insert(k, all.len() - 1);
+                    all.len() - 1
+                }
+            };
+            all[bucket].members.push(id);
+            all[bucket].bytes += bytes;
+            all[bucket].after.extend(waits);
+            waits = BTreeSet::from([bucket]);
+        }
+        for r in &data.results {
+            after[r.0 as usize].clone_from(&waits);
+        }
+    }
+    all.retain(|b| b.members.len() > 1);
+    all
+}
+
+/// Joins the collectives of a program.
+///
+/// # Errors
+/// Where a joined collective does not infer; that would be a bug here.
+pub(super) fn join(draft: &mut Draft) -> Result<()> {
+    for id in msc_ir::ops::call::reachable(&draft.module) {
+        let joined = buckets(draft.module.graph(id));
+        if joined.is_empty() {
+            continue;
+        }
+        let source = draft.module.take_graph(id);
+        let made = rebuilt(&mut draft.module, &source, &joined)?;
+        let mut facts = std::mem::take(&mut draft.facts);
+        let old: Vec<(ValueId, Fact)> =
+            facts.range((id, ValueId(0))..=(id, ValueId(u32::MAX))).map(|((_, v), f)| (*v, f.clone())).collect();
+        facts.retain(|(g, _), _| *g != id);
+        facts.extend(renamed(&source, id, old, &joined, &made));
+        draft.facts = facts;
+        draft.module.set_graph(id, made.graph);
+    }
+    Ok(())
+}
+
+/// The facts of a graph under its values' new names; those of a bucket are its first member's.
+fn renamed(
+    source: &Graph,
+    id: GraphId,
+    old: Vec<(ValueId, Fact)>,
+    joined: &[Bucket],
+    made: &Rebuilt,
+) -> Vec<((GraphId, ValueId), Fact)> {
+    let mut out = Vec::new();
+    for (v, mut fact) in old {
+        let bucket = joined.iter().position(|b| b.members.iter().any(|&m| source.op(m).results[0] == v));
+        let new = match bucket {
+            Some(b) if source.op(joined[b].members[0]).results[0] == v => {
+                let more = joined[b].members.len() - 1;
+                fact.comes = format!("{}; with {more} more", fact.comes);
+                made.buckets[b]
+            }
+            Some(_) => None,
+            None => made.map[v.0 as usize],
+        };
+        out.extend(new.map(|v| ((id, v), fact)));
+    }
+    out
+}
+
+/// A graph in which buckets are one collective each.
+struct Rebuilt {
+    graph: Graph,
+    map: Vec<Option<ValueId>>,
+    /// The result of each bucket's collective.
+    buckets: Vec<Option<ValueId>>,
+}
+
+/// Ops and buckets in an order in which definitions precede uses, otherwise as before; a bucket stands where its last
+/// member stood.
+fn rebuilt(module: &mut Module, source: &Graph, joined: &[Bucket]) -> Result<Rebuilt> {
+    let mut bucket_of: BTreeMap<OpId, usize> = BTreeMap::new();
+    for (b, bucket) in joined.iter().enumerate() {
+        bucket_of.extend(bucket.members.iter().map(|&m| (m, b)));
+    }
+    let order = source.order();
+    let mut position = vec![0usize; source.op_count()];
+    order.iter().enumerate().for_each(|(i, op)| position[op.0 as usize] = i);
+    // A node is the position of an op, or of the last member of a bucket.
+    let node = |op: OpId| -> usize {
+        let last = |b: &usize| joined[*b].members.last().map(|m| position[m.0 as usize]);
+        bucket_of.get(&op).and_then(last).unwrap_or(position[op.0 as usize])
+    };
+    let mut waits: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); order.len()];
+    let mut wakes: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); order.len()];
+    for &op in order {
+        for v in &source.op(op).operands {
+            if let Some((def, _)) = source.def(*v) {
+                waits[node(op)].insert(node(def));
+                wakes[node(def)].insert(node(op));
+            }
+        }
+    }
+    let mut out = Rebuilt {
+        graph: Graph::new(source.name.clone()),
+        map: vec![None; source.value_count()],
+        buckets: vec![None; joined.len()],
+    };
+    for &p in source.params() {
+        out.map[p.0 as usize] = Some(out.graph.add_param(source.ty(p).clone()));
+    }
+    let nodes: BTreeSet<usize> = order.iter().map(|&op| node(op)).collect();
+    let mut ready: BinaryHeap<std::cmp::Reverse<usize>> =
+        nodes.iter().filter(|n| waits[**n].is_empty()).map(|&n| std::cmp::Reverse(n)).collect();
+    while let Some(std::cmp::Reverse(n)) = ready.pop() {
+        match bucket_of.get(&order[n]) {
+            Some(&b) => out.bucket(module, source, joined, b)?,
+            None => out.graph.copy_op(source, order[n], &mut out.map)?,
+        }
+        for &w in &wakes[n] {
+            waits[w].remove(&n);
+            if waits[w].is_empty() {
+                ready.push(std::cmp::Reverse(w));
+            }
+        }
+    }
+    let results = source.results().iter().filter_map(|r| out.map[r.0 as usize]).collect();
+    out.graph.set_results(results);
+    Ok(out)
+}
+
+impl Rebuilt {
+    /// Builds one collective for a bucket. Each operand is a row, or where ranks give or get different parts one row for
+    /// each rank; rows are joined, and the result is cut again.
+    fn bucket(&mut self, module: &mut Module, source: &Graph, joined: &[Bucket], b: usize) -> Result<()> {
+        let members = &joined[b].members;
+        let first = source.op(members[0]);
+        let Op::Collective(op) = &first.op else { return Ok(()) };
+        let loc = first.loc;
+        let n: usize = op.axes().iter().map(|&a| module.mesh.size(a)).product();
+        let (into, out_of) = match op {
+            Collective::AllGather { .. } => (1, n),
+            Collective::ReduceScatter { .. } => (n, 1),
+            _ => (1, 1),
+        };
+        let mut rows = Vec::new();
+        let mut widths = Vec::new();
+        for &m in members {
+            let data = source.op(m);
+            let Some(v) = self.map[data.operands[0].0 as usize] else { continue };
+            let width = source.ty(data.operands[0]).elements() / into;
+            let shape = Shape::from_slice(&[into, width]);
+            rows.push(self.graph.add1(module, Reshape { shape }, &[v], data.loc)?);
+            widths.push(width);
+        }
+        let joined = self.graph.add1(module, Concatenate { dim: 1 }, &rows, loc)?;
+        let made = self.graph.add1(module, op.clone(), &[joined], loc)?;
+        self.buckets[b] = Some(made);
+        let mut start = 0;
+        for (&m, &width) in members.iter().zip(&widths) {
+            let result = source.op(m).results[0];
+            let cut = Slice::Static {
+                start: Shape::from_slice(&[0, start]),
+                limit: Shape::from_slice(&[out_of, start + width]),
+                stride: Shape::from_slice(&[1, 1]),
+            };
+            start += width;
+            let part = self.graph.add1(module, cut, &[made], source.op(m).loc)?;
+            let shape = source.ty(result).shape.clone();
+            let whole = self.graph.add1(module, Reshape { shape }, &[part], source.op(m).loc)?;
+            self.map[result.0 as usize] = Some(whole);
+        }
+        Ok(())
+    }
+}
