@@ -1,10 +1,11 @@
 # `make demo` and `make test` do everything on a fresh Debian 12 machine with a Rust toolchain.
-.PHONY: help setup demo test test-all oracle-mutants loss-curves near-misses lint doc bench fuzz npuir clean
+.PHONY: help setup demo test test-all sweep oracle-mutants loss-curves near-misses lint doc bench fuzz npuir clean
 
 help:
 	@echo "make demo      compile and train a real step on one and on two ranks, beside the reference's losses"
 	@echo "make test      build and run the tests"
 	@echo "make test-all  the tests and the long sweeps"
+	@echo "make sweep     every layout of every fixture in tests/layouts.toml"
 	@echo "make oracle-mutants  is the check against a reference able to see a wrong step?"
 	@echo "make loss-curves     fifty steps of every fixture beside the reference's losses"
 	@echo "make near-misses     are operations found that are nearly, but not, there?"
@@ -28,6 +29,10 @@ test: setup
 test-all: test
 	cargo nextest run --workspace --run-ignored ignored-only --no-fail-fast
 	cargo check -q --manifest-path fuzz/Cargo.toml --all-targets
+
+# Fixtures that the repository does not hold are taken from the folder MSC_FIXTURES.
+sweep: setup
+	cargo nextest run --workspace --run-ignored ignored-only --no-capture -E 'test(every_layout)'
 
 # The repository's fixtures, or those of the folder MSC_FIXTURES instead, which alone are written to docs/oracle.md: the
 # page is about more fixtures than the repository holds.

@@ -68,14 +68,13 @@ pub fn reference(dir: &Path) -> Result<Reference, String> {
 /// Whatever fails on the way, as text.
 pub fn trained(
     dir: &Path,
-    tp: usize,
+    options: &Options,
     steps: usize,
     outputs: &[usize],
     scratch: &Path,
 ) -> Result<Curve, String> {
     let text = |e: &dyn std::fmt::Display| e.to_string();
-    let options = Options { tp, ..Options::default() };
-    let compiled = pipeline::compile(&dir.join("model.mlir"), &options, None).map_err(|e| text(&e))?;
+    let compiled = pipeline::compile(&dir.join("model.mlir"), options, None).map_err(|e| text(&e))?;
     let Outcome::Compiled(mut c) = compiled else { return Err("nothing was compiled".into()) };
     pipeline::write(&mut c, scratch).map_err(|e| text(&e))?;
     let plan = Arc::new(Plan::open(scratch).map_err(|e| text(&e))?);

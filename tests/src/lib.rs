@@ -1,6 +1,7 @@
 //! Shared parts of msc's end-to-end tests: fixtures, comparison, mutants, near misses.
 
 pub mod curves;
+pub mod layouts;
 pub mod meta;
 pub mod mutants;
 pub mod near;

@@ -1,5 +1,6 @@
 //! Losses over steps. All fixtures for fifty steps: `make loss-curves`.
 
+use msc::options::Options;
 use msc_tests::curves::{deviation, exact, reference, trained};
 use msc_tests::fixture;
 use std::path::PathBuf;
@@ -11,7 +12,7 @@ fn a_step_by_pytorch_is_followed() {
     let dir = fixture("llama_torchxla_tiny_const");
     let want = reference(&dir).expect("losses");
     let plan = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("curve.bin");
-    let got = trained(&dir, 1, STEPS, &want.outputs, &plan).expect("trains");
+    let got = trained(&dir, &Options::default(), STEPS, &want.outputs, &plan).expect("trains");
     assert_eq!(got.values.len(), STEPS);
     // The reference is eager PyTorch: another order of sums in every product.
     let d = deviation(&got.values, &want.values);
