@@ -119,6 +119,21 @@ fn a_file_says_what_options_say_and_the_command_line_wins() {
 }
 
 #[test]
+fn a_run_takes_its_section_of_the_file() {
+    let d = tempfile::tempdir().expect("a folder");
+    let plan = d.path().join("plan.bin");
+    support::compile(&plain(), &plan, &["--tp", "2"]);
+    let inputs = fixture("llama_torchax_tiny").join("inputs.npz");
+    let text = format!("training: {{steps: 2, params: ['{}'], save: out/}}\n", inputs.display());
+    let config = write(d.path(), "c.yaml", text);
+    let out = stdout(&support::run(&plan, &["--config", &config]));
+    assert!(out.contains("step   2") || out.contains("step 2"), "{out}");
+    assert!(d.path().join("out/index.json").is_file(), "{out}");
+    let out = stdout(&support::run(&plan, &["--config", &config, "--steps", "1"]));
+    assert!(!out.contains("step   2") && !out.contains("step 2"), "{out}");
+}
+
+#[test]
 fn the_communication_of_a_layout() {
     let d = tempfile::tempdir().expect("a folder");
     let json = d.path().join("comm.json");

@@ -6,6 +6,8 @@
 mod common;
 
 use common::{Fixture, fixtures};
+use msc_frontends::Site;
+use msc_frontends::layout::Layout;
 use msc_ir::interp::{Mode, run};
 
 #[test]
@@ -66,6 +68,20 @@ fn every_form_verifies() {
             }
             let entry = i.module.entry().unwrap();
             assert!(!entry.params.is_empty(), "{}: no parameters", f.name);
+        }
+    }
+}
+
+#[test]
+fn annotations_are_a_layout() {
+    for f in fixtures() {
+        for form in ["model.mlir", "model.mlirbc", "model.direct_mixed.mlirbc"] {
+            let Some(i) = f.import(form) else { continue };
+            let l = Layout::of(&i).unwrap_or_else(|e| panic!("{} {form}: {e}", f.name));
+            let annotated = i.annotations.shardings.iter().any(|(s, _)| !matches!(s, Site::Value(..)));
+            assert_eq!(l.is_some(), annotated, "{} {form}", f.name);
+            let given = l.params.iter().flatten().count();
+            println!("{} {form}: {:?}, {given} parameters, {} inner, {:?}", f.name, l.mesh, l.inner, l.notes);
         }
     }
 }

@@ -1,10 +1,7 @@
 //! Sharding annotations as a mesh and shardings of parameters and results.
 
-mod common;
-
-use common::fixtures;
 use msc_frontends::layout::Layout;
-use msc_frontends::{Code, FrontendError, Site, read_file, read_stablehlo_text};
+use msc_frontends::{Code, FrontendError, read_file, read_stablehlo_text};
 use std::path::PathBuf;
 
 /// A layout in words: `dp=2 tp=4`, and for each parameter its dimensions, `-` for whole, `?` behind an open one.
@@ -241,27 +238,6 @@ fn shardings_shipped_as_texts() {
 fn fixture(path: &str) -> Layout {
     let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../fixtures/stablehlo").join(path);
     Layout::of(&read_file(&file).expect("imports")).expect("a layout")
-}
-
-/// Set `MSC_FIXTURES` to a folder of further ones.
-#[test]
-fn every_fixture_has_a_layout_or_none() {
-    for f in fixtures() {
-        for form in ["model.mlir", "model.mlirbc", "model.direct_mixed.mlirbc"] {
-            let Some(i) = f.import(form) else { continue };
-            let l = Layout::of(&i).unwrap_or_else(|e| panic!("{} {form}: {e}", f.name));
-            let annotated = i.annotations.shardings.iter().any(|(s, _)| !matches!(s, Site::Value(..)));
-            assert_eq!(l.is_some(), annotated, "{} {form}", f.name);
-            let given = l.params.iter().flatten().count();
-            println!(
-                "{} {form}: {}, {given} parameters, {} inner; {:?}",
-                f.name,
-                words(&l).0,
-                l.inner,
-                l.notes
-            );
-        }
-    }
 }
 
 #[test]

@@ -254,7 +254,9 @@ fn times(n: usize) -> String {
 }
 
 fn told(s: &Sum) -> String {
-    format!("{} collectives a step, {} from each rank, {:.1} us", s.executed, size(s.bytes), s.predicted_us)
+    let plural = if s.executed == 1 { "" } else { "s" };
+    let (n, bytes) = (s.executed, size(s.bytes));
+    format!("{n} collective{plural} a step, {bytes} from each rank, {:.1} us", s.predicted_us)
 }
 
 #[cfg(test)]

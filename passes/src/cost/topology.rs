@@ -141,13 +141,16 @@ fn scaled(f: &Fields<'_>, name: &str, least: f64, most: f64, unit: f64) -> Resul
     Ok(if least > 0.0 { n.max(1) } else { n })
 }
 
-/// Groups as the file names them, innermost first, and the order of devices in which each is consecutive.
-fn groups(file: &str, top: &Fields<'_>, devices: usize) -> Result<(Vec<(String, usize)>, Vec<u32>)> {
+/// Names of groups and the devices in each, innermost first.
+type Sizes = Vec<(String, usize)>;
+
+/// Groups as the file names them, and the order of devices in which each is consecutive.
+fn groups(file: &str, top: &Fields<'_>, devices: usize) -> Result<(Sizes, Vec<u32>)> {
     let list = top.list("groups")?;
     if list.is_empty() || list.len() > MAX_LEVELS {
         return Err(top.refuse("groups", format!("between 1 and {MAX_LEVELS} groups can be described")));
     }
-    let mut out: Vec<(String, usize)> = Vec::new();
+    let mut out = Sizes::new();
     let mut order: Vec<u32> = (0..devices as u32).collect();
     for (i, value) in list.iter().enumerate() {
         let at = format!("{}[{i}]", top.path("groups"));
@@ -241,7 +244,7 @@ fn blocks(sorted: &[usize], size: usize) -> Vec<usize> {
 }
 
 /// Links by level.
-fn links(file: &str, top: &Fields<'_>, groups: Vec<(String, usize)>) -> Result<(Vec<Group>, Vec<Level>)> {
+fn links(file: &str, top: &Fields<'_>, groups: Sizes) -> Result<(Vec<Group>, Vec<Level>)> {
     let mut found: Vec<Option<(String, Level)>> = vec![None; groups.len()];
     for (i, value) in top.list("links")?.iter().enumerate() {
         let at = format!("{}[{i}]", top.path("links"));

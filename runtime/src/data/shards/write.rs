@@ -46,7 +46,7 @@ pub fn check_folder(path: &Path) -> Result<(), DataError> {
 /// as a file.
 ///
 /// # Errors
-/// As [`write`] and [`crate::data::write`].
+/// As [`write()`] and [`crate::data::write`].
 pub fn write_state(
     plan: &Plan,
     path: &Path,
