@@ -297,6 +297,14 @@ impl Atoms {
         self.settle();
     }
 
+    /// Makes atoms of one size one: they are to be split together though no op ties them.
+    pub fn identify(&mut self, atoms: &[AtomId]) {
+        for pair in atoms.windows(2) {
+            self.unify(&pair[..1], &pair[1..]);
+        }
+        self.settle();
+    }
+
     fn flatten(&self, id: AtomId, out: &mut AtomList) {
         let id = self.find(id);
         match self.nodes[id.0 as usize] {

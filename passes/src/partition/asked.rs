@@ -108,7 +108,7 @@ pub(super) fn split(draft: &Draft, axis: AxisId, wish: &Wish) -> Result<Option<(
     let problem = Problem::new(module)?;
     let g = module.graph(problem.entry);
     let mut atoms: Vec<AtomId> = Vec::new();
-    let unsayable = problem.unsayable(g);
+    let unsayable = problem.unsayable(g, axis);
     for &(p, d) in &wish.state {
         let Some(&atom) = problem.atoms.dim(g.params()[p], d).first() else { continue };
         let fits = !problem.atoms.is_whole(atom) && problem.atoms.size(atom).is_multiple_of(n);

@@ -11,6 +11,7 @@ use crate::error::Result;
 use msc_ir::graph::{OpId, ValueId};
 use msc_ir::ops::collective::{Axes, Collective};
 use msc_ir::ops::concatenate::Concatenate;
+use msc_ir::ops::fused::FusedKind;
 use msc_ir::ops::reshape::Reshape;
 use msc_ir::ops::slice::Slice;
 use msc_ir::{DType, Graph, GraphId, Module, Monoid, Op, Shape};
@@ -19,6 +20,9 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 /// Bytes that one collective takes at most: at tens of gigabytes a second several milliseconds, far above the cost of a
 /// start, and small enough to travel while the rest is computed.
 const MAX_BYTES: usize = 64 << 20;
+
+/// Larger tensors travel alone: at the rate of the links they take longer than ten starts, and a copy of them is memory.
+const MAX_MEMBER: usize = 4 << 20;
 
 /// What must be equal for collectives to be joined.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -68,7 +72,19 @@ fn reaches(buckets: &[Bucket], from: usize, to: usize) -> bool {
     false
 }
 
-/// Deals a graph's collectives to buckets: an op joins the open bucket of its key unless it waits for it.
+/// Whether an op is a part of the update, or moves and compares elements: it may wait until a bucket is full. Others are
+/// what a step computes with, and what they wait for should not wait for more.
+fn may_wait(op: &Op) -> bool {
+    use FusedKind::*;
+    match op {
+        Op::Fused(f) => matches!(f.kind, AdamW(_) | Sgd(_) | Lion(_) | Clip(_)),
+        Op::Call(_) | Op::While(_) | Op::Branch(_) | Op::DotGeneral(_) | Op::Convolution(_) => false,
+        _ => true,
+    }
+}
+
+/// Deals a graph's collectives to buckets: an op joins the open bucket of its key unless it waits for it, or something
+/// that may not wait does.
 fn buckets(g: &Graph) -> Vec<Bucket> {
     let mut all: Vec<Bucket> = Vec::new();
     let mut open: BTreeMap<Key, usize> = BTreeMap::new();
@@ -77,8 +93,13 @@ fn buckets(g: &Graph) -> Vec<Bucket> {
     for (id, data) in g.ops() {
         let mut waits: BTreeSet<usize> = BTreeSet::new();
         data.operands.iter().for_each(|v| waits.extend(&after[v.0 as usize]));
+        if !may_wait(&data.op) {
+            open.retain(|_, b| !waits.iter().any(|&w| reaches(&all, w, *b)));
+        }
         if let Some(k) = key(g, id) {
             let bytes = data.operands.iter().chain(&data.results).map(|&v| g.ty(v).bytes()).max().unwrap_or(0);
+            // The bucket of a large one is full with it.
+            let bytes = if bytes > MAX_MEMBER { MAX_BYTES } else { bytes };
             let fits = |b: &usize| {
                 all[*b].bytes + bytes <= MAX_BYTES && !waits.iter().any(|&w| reaches(&all, w, *b))
             };
@@ -157,6 +178,8 @@ struct Rebuilt {
     map: Vec<Option<ValueId>>,
     /// The result of each bucket's collective.
     buckets: Vec<Option<ValueId>>,
+    /// Results of members that are not cut out yet: of which bucket, rows, first column, columns.
+    inside: BTreeMap<ValueId, (usize, usize, usize, usize)>,
 }
 
 /// Ops and buckets in an order in which definitions precede uses, otherwise as before; a bucket stands where its last
@@ -188,6 +211,7 @@ fn rebuilt(module: &mut Module, source: &Graph, joined: &[Bucket]) -> Result<Reb
         graph: Graph::new(source.name.clone()),
         map: vec![None; source.value_count()],
         buckets: vec![None; joined.len()],
+        inside: BTreeMap::new(),
     };
     for &p in source.params() {
         out.map[p.0 as usize] = Some(out.graph.add_param(source.ty(p).clone()));
@@ -198,7 +222,12 @@ fn rebuilt(module: &mut Module, source: &Graph, joined: &[Bucket]) -> Result<Reb
     while let Some(std::cmp::Reverse(n)) = ready.pop() {
         match bucket_of.get(&order[n]) {
             Some(&b) => out.bucket(module, source, joined, b)?,
-            None => out.graph.copy_op(source, order[n], &mut out.map)?,
+            None => {
+                for &v in &source.op(order[n]).operands {
+                    out.cut(module, source, v)?;
+                }
+                out.graph.copy_op(source, order[n], &mut out.map)?;
+            }
         }
         for &w in &wakes[n] {
             waits[w].remove(&n);
@@ -207,6 +236,9 @@ fn rebuilt(module: &mut Module, source: &Graph, joined: &[Bucket]) -> Result<Reb
             }
         }
     }
+    for &r in source.results() {
+        out.cut(module, source, r)?;
+    }
     let results = source.results().iter().filter_map(|r| out.map[r.0 as usize]).collect();
     out.graph.set_results(results);
     Ok(out)
@@ -214,7 +246,7 @@ fn rebuilt(module: &mut Module, source: &Graph, joined: &[Bucket]) -> Result<Reb
 
 impl Rebuilt {
     /// Builds one collective for a bucket. Each operand is a row, or where ranks give or get different parts one row for
-    /// each rank; rows are joined, and the result is cut again.
+    /// each rank; rows are joined, and the result is cut again where its parts are needed.
     fn bucket(&mut self, module: &mut Module, source: &Graph, joined: &[Bucket], b: usize) -> Result<()> {
         let members = &joined[b].members;
         let first = source.op(members[0]);
@@ -242,17 +274,25 @@ impl Rebuilt {
         let mut start = 0;
         for (&m, &width) in members.iter().zip(&widths) {
             let result = source.op(m).results[0];
-            let cut = Slice::Static {
-                start: Shape::from_slice(&[0, start]),
-                limit: Shape::from_slice(&[out_of, start + width]),
-                stride: Shape::from_slice(&[1, 1]),
-            };
+            self.inside.insert(result, (b, out_of, start, width));
             start += width;
-            let part = self.graph.add1(module, cut, &[made], source.op(m).loc)?;
-            let shape = source.ty(result).shape.clone();
-            let whole = self.graph.add1(module, Reshape { shape }, &[part], source.op(m).loc)?;
-            self.map[result.0 as usize] = Some(whole);
         }
+        Ok(())
+    }
+
+    /// Cuts a member's result out of its bucket's, unless it is no such result or was cut before.
+    fn cut(&mut self, module: &mut Module, source: &Graph, v: ValueId) -> Result<()> {
+        let Some((b, rows, start, width)) = self.inside.remove(&v) else { return Ok(()) };
+        let (Some(made), Some((op, _))) = (self.buckets[b], source.def(v)) else { return Ok(()) };
+        let loc = source.op(op).loc;
+        let cut = Slice::Static {
+            start: Shape::from_slice(&[0, start]),
+            limit: Shape::from_slice(&[rows, start + width]),
+            stride: Shape::from_slice(&[1, 1]),
+        };
+        let part = self.graph.add1(module, cut, &[made], loc)?;
+        let shape = source.ty(v).shape.clone();
+        self.map[v.0 as usize] = Some(self.graph.add1(module, Reshape { shape }, &[part], loc)?);
         Ok(())
     }
 }

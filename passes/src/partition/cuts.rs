@@ -30,18 +30,33 @@ pub(super) struct Cut {
     pub users: Vec<User>,
     /// Whether it stands before its first user rather than after the value.
     pub late: bool,
+    /// Whether what comes out of it is to be split as other values are that no cut sets apart.
+    pub back: bool,
     pub fact: Fact,
 }
 
-/// Where the values of each changed graph went.
-pub(super) type Moved = BTreeMap<GraphId, Vec<Option<ValueId>>>;
+/// Where the values of a program went.
+#[derive(Default)]
+pub(super) struct Moved {
+    graphs: BTreeMap<GraphId, Vec<Option<ValueId>>>,
+    /// The result of each cut's `reshard`.
+    pub made: Vec<Option<ValueId>>,
+}
+
+impl Moved {
+    /// What a value is called now.
+    pub fn value(&self, graph: GraphId, v: ValueId) -> Option<ValueId> {
+        self.graphs.get(&graph).map_or(Some(v), |map| map[v.0 as usize])
+    }
+}
 
 /// Inserts cuts. A value keeps its meaning; the answer says what it is called now.
-pub(super) fn insert(draft: &mut Draft, cuts: &[Cut]) -> Moved {
-    let mut by_graph: BTreeMap<GraphId, Vec<&Cut>> = BTreeMap::new();
-    cuts.iter().for_each(|c| by_graph.entry(c.graph).or_default().push(c));
-    let mut moved = Moved::new();
-    for (id, cuts) in by_graph {
+pub(super) fn insert(draft: &mut Draft, all: &[Cut]) -> Moved {
+    let mut by_graph: BTreeMap<GraphId, Vec<usize>> = BTreeMap::new();
+    all.iter().enumerate().for_each(|(n, c)| by_graph.entry(c.graph).or_default().push(n));
+    let mut moved = Moved { made: vec![None; all.len()], ..Moved::default() };
+    for (id, numbers) in by_graph {
+        let cuts: Vec<&Cut> = numbers.iter().map(|&n| &all[n]).collect();
         let source = draft.module.graph(id);
         let (graph, map, made) = rebuilt(source, &cuts);
         let mut facts: Facts = Facts::new();
@@ -51,10 +66,13 @@ pub(super) fn insert(draft: &mut Draft, cuts: &[Cut]) -> Moved {
                 None => facts.insert((g, v), f),
             };
         }
-        facts.extend(made.into_iter().zip(&cuts).filter_map(|(v, c)| Some(((id, v?), c.fact.clone()))));
+        for ((v, c), n) in made.into_iter().zip(&cuts).zip(numbers) {
+            facts.extend(v.map(|v| ((id, v), c.fact.clone())));
+            moved.made[n] = v;
+        }
         draft.facts = facts;
         draft.module.set_graph(id, graph);
-        moved.insert(id, map);
+        moved.graphs.insert(id, map);
     }
     moved
 }

@@ -11,10 +11,10 @@ use super::isolate;
 use super::lower::lower;
 use super::problem::{Problem, Split};
 use crate::error::Result;
-use msc_ir::Module;
 use msc_ir::factor::solve::AtomId;
 use msc_ir::graph::ValueId;
 use msc_ir::module::AxisId;
+use msc_ir::{GraphId, Module};
 use std::collections::BTreeSet;
 
 /// How often layouts are changed around the ops that cannot have an atom split, before the atom is given up: each
@@ -28,9 +28,10 @@ pub(super) enum First {
     Sequence,
 }
 
-/// An atom as a dimension of an entry value, which stays what it is when the program is cut.
+/// An atom as a dimension of a value, which stays what it is when the program is cut.
 #[derive(Clone, Copy, Debug)]
 struct Anchor {
+    graph: GraphId,
     value: ValueId,
     dim: usize,
     size: usize,
@@ -39,8 +40,19 @@ struct Anchor {
 }
 
 impl Anchor {
+    /// An atom of a value.
+    fn of(problem: &Problem, graph: GraphId, value: ValueId, atom: AtomId) -> Option<Anchor> {
+        let scope = problem.atoms.scope_of(graph)?;
+        (0..problem.atoms.rank_in(scope, value)).find_map(|dim| {
+            let list = problem.atoms.dim_in(scope, value, dim);
+            let at = list.iter().position(|a| *a == atom)?;
+            let inner = list[at + 1..].iter().map(|&b| problem.atoms.size(b)).product();
+            Some(Anchor { graph, value, dim, size: problem.atoms.size(atom), inner })
+        })
+    }
+
     fn atom(&self, problem: &Problem) -> Option<AtomId> {
-        let list = problem.atoms.dim(self.value, self.dim);
+        let list = problem.atoms.dim_in(problem.atoms.scope_of(self.graph)?, self.value, self.dim);
         let mut inner = 1;
         for &a in list.iter().rev() {
             if inner == self.inner && problem.atoms.size(a) == self.size {
@@ -70,11 +82,10 @@ fn atoms_of(problem: &Problem, module: &Module, dim: usize) -> Vec<Anchor> {
     let mut found: Vec<(AtomId, usize, Anchor)> = Vec::new();
     for value in values {
         let list = problem.atoms.dim(value, dim);
-        for (at, &a) in list.iter().enumerate() {
-            let inner = list[at + 1..].iter().map(|&b| problem.atoms.size(b)).product();
+        for &a in &list {
             match found.iter_mut().find(|f| f.0 == a) {
                 Some(f) => f.1 += 1,
-                None => found.push((a, 1, Anchor { value, dim, size: problem.atoms.size(a), inner })),
+                None => found.extend(Anchor::of(problem, problem.entry, value, a).map(|n| (a, 1, n))),
             }
         }
     }
@@ -107,7 +118,7 @@ pub(super) fn split(draft: &Draft, axis: AxisId, first: First) -> Result<Next> {
     for dim in dims {
         let anchors = atoms_of(&problem, &draft.module, dim);
         let clean = |a: &Anchor| {
-            a.atom(&problem).is_some_and(|x| isolate::cuts(&problem, &draft.module, x, "").is_empty())
+            a.atom(&problem).is_some_and(|x| isolate::cuts(&problem, &draft.module, axis, x, "").is_empty())
         };
         let (mut order, unclean): (Vec<Anchor>, Vec<Anchor>) = anchors.into_iter().partition(clean);
         order.extend(unclean);
@@ -144,14 +155,12 @@ pub(super) fn split_at(
 ) -> Result<Option<(Draft, Problem, Split)>> {
     let problem = Problem::new(&draft.module)?;
     let value = draft.module.graph(problem.entry).params()[param];
-    let list = problem.atoms.dim(value, dim);
-    let Some(&a) = list.first() else { return Ok(None) };
-    let size = problem.atoms.size(a);
-    if !size.is_multiple_of(draft.module.mesh.size(axis)) {
-        return Ok(None);
+    let first = problem.atoms.dim(value, dim).first().copied();
+    let anchor = first.and_then(|a| Anchor::of(&problem, problem.entry, value, a));
+    match anchor.filter(|a| a.dim == dim && a.size.is_multiple_of(draft.module.mesh.size(axis))) {
+        Some(a) => attempt(draft, axis, a),
+        None => Ok(None),
     }
-    let inner = list[1..].iter().map(|&b| problem.atoms.size(b)).product();
-    attempt(draft, axis, Anchor { value, dim, size, inner })
 }
 
 /// The greatest common divisor.
@@ -160,14 +169,19 @@ pub(super) fn common(a: usize, b: usize) -> usize {
 }
 
 /// Splits one atom, with layouts changing around what needs it whole; `None` if something needs it whole everywhere.
-fn attempt(draft: &Draft, axis: AxisId, mut anchor: Anchor) -> Result<Option<(Draft, Problem, Split)>> {
+fn attempt(draft: &Draft, axis: AxisId, anchor: Anchor) -> Result<Option<(Draft, Problem, Split)>> {
     let mut draft = draft.clone();
     let name = draft.module.mesh.axes[axis.0 as usize].name.clone();
+    // The atom wherever it comes out of what was set apart: no op ties those places, but all are to be split alike.
+    let mut anchors = vec![anchor];
     for _ in 0..ROUNDS {
-        let problem = Problem::new(&draft.module)?;
-        let Some(atom) = anchor.atom(&problem) else { return Ok(None) };
+        let mut problem = Problem::new(&draft.module)?;
+        let found: Option<Vec<AtomId>> = anchors.iter().map(|a| a.atom(&problem)).collect();
+        let Some(found) = found.filter(|f| !f.is_empty()) else { return Ok(None) };
+        problem.atoms.identify(&found);
+        let Some(atom) = anchors[0].atom(&problem) else { return Ok(None) };
         let why = format!("{name} splits {}", problem.name(&draft.module, atom));
-        let cuts = isolate::cuts(&problem, &draft.module, atom, &why);
+        let cuts = isolate::cuts(&problem, &draft.module, axis, atom, &why);
         if cuts.is_empty() {
             if problem.atoms.is_whole(atom) {
                 return Ok(None);
@@ -177,21 +191,17 @@ fn attempt(draft: &Draft, axis: AxisId, mut anchor: Anchor) -> Result<Option<(Dr
             let lowered = lower(&draft, &problem, &split)?;
             return Ok(Some((lowered, problem, split)));
         }
-        // If the anchor itself is cut, the atom goes on behind the cut.
-        let own = cuts.iter().position(|c| c.graph == problem.entry && c.value == anchor.value);
+        let came_out: Vec<Option<Anchor>> =
+            cuts.iter().map(|c| Anchor::of(&problem, c.graph, c.value, atom).filter(|_| c.back)).collect();
         let moved = cuts::insert(&mut draft, &cuts);
-        if let Some(map) = moved.get(&problem.entry) {
-            let Some(new) = map[anchor.value.0 as usize] else { return Ok(None) };
-            anchor.value = new;
+        // A value whose every use is behind a cut is apart itself.
+        anchors.retain(|a| !cuts.iter().any(|c| c.back && c.graph == a.graph && c.value == a.value));
+        for a in &mut anchors {
+            let Some(v) = moved.value(a.graph, a.value) else { return Ok(None) };
+            a.value = v;
         }
-        if own.is_some() {
-            let g = draft.module.graph(problem.entry);
-            let behind = g.value(anchor.value).uses.iter().map(|u| g.op(u.op));
-            let mut reshards = behind.filter(|d| matches!(d.op, msc_ir::Op::Reshard(_)));
-            if let Some(d) = reshards.next() {
-                anchor.value = d.results[0];
-            }
-        }
+        let behind = came_out.into_iter().zip(&moved.made);
+        anchors.extend(behind.filter_map(|(a, v)| Some(Anchor { value: (*v)?, ..a? })));
     }
     Ok(None)
 }

@@ -11,6 +11,7 @@ use super::problem::Problem;
 use msc_ir::factor::FactorKind;
 use msc_ir::factor::solve::AtomId;
 use msc_ir::graph::{OpId, ValueId};
+use msc_ir::module::AxisId;
 use msc_ir::ops::call::wires;
 use msc_ir::{Graph, GraphId, Module, Op, Operation};
 use std::collections::BTreeMap;
@@ -60,13 +61,13 @@ pub(super) fn reason(problem: &Problem, module: &Module, atom: AtomId) -> Option
 }
 
 /// The cuts that set apart every op that needs an atom whole; none if no op does. `why` says how the atom comes to be
-/// split.
-pub(super) fn cuts(problem: &Problem, module: &Module, atom: AtomId, why: &str) -> Vec<Cut> {
+/// split along the axis.
+pub(super) fn cuts(problem: &Problem, module: &Module, axis: AxisId, atom: AtomId, why: &str) -> Vec<Cut> {
     let mut out = Vec::new();
     for (scope, id) in problem.atoms.scope_graphs().enumerate() {
         let Some(id) = id else { continue };
         let g = module.graph(id);
-        let unsayable = id == problem.entry && problem.unsayable(g).contains(&atom);
+        let unsayable = id == problem.entry && problem.unsayable(g, axis).contains(&atom);
         let apart: Vec<bool> = (0..g.op_count())
             .map(|op| {
                 let op = OpId(op as u32);
@@ -125,6 +126,6 @@ fn cut_uses(
             false => Fact { comes: why.into(), needed: format!("{user} cannot work on a part of it") },
             true => Fact { comes: format!("{maker} cannot work on a part of it"), needed: why.into() },
         };
-        out.push(Cut { graph: id, value: v, users, late: g.def(v).is_none(), fact });
+        out.push(Cut { graph: id, value: v, users, late: g.def(v).is_none(), back: is_apart, fact });
     }
 }

@@ -244,7 +244,7 @@ impl Stages {
                     self.idle(axis);
                     return Ok(());
                 }
-                Step::Nothing => return Err(nothing_to_split(&self.draft, name, ranks)?),
+                Step::Nothing => return Err(nothing_to_split(&self.draft, name, axis, ranks)?),
             }
         }
     }
@@ -298,13 +298,13 @@ fn base(name: &str) -> &str {
     name.split('.').next().unwrap_or(name)
 }
 
-fn nothing_to_split(draft: &Draft, axis: &str, n: usize) -> Result<PassError> {
+fn nothing_to_split(draft: &Draft, name: &str, axis: AxisId, n: usize) -> Result<PassError> {
     let problem = Problem::new(&draft.module)?;
     let g = draft.module.graph(problem.entry);
-    let all = problem.candidates(g, g.params().iter().copied(), 1);
+    let all = problem.candidates(g, g.params().iter().copied(), axis, 1);
     let sizes: BTreeSet<usize> = all.iter().map(|&a| problem.atoms.size(a)).collect();
     Ok(PassError::Layout {
-        message: format!("--{axis} {n}: no dimension of the model divides by {n} and may be split"),
+        message: format!("--{name} {n}: no dimension of the model divides by {n} and may be split"),
         help: format!(
             "dimensions that may be split have the sizes {sizes:?}; choose a divisor of one of them"
         ),

@@ -139,17 +139,18 @@ impl Problem {
         names.into_iter().next().unwrap_or_else(|| format!("a dimension of {}", self.atoms.size(atom)))
     }
 
-    /// Atoms of the entry's values that no [`Sharding`] can say are split: those inside of others in a dimension that is
-    /// cut already in other parts.
-    pub fn unsayable(&self, g: &Graph) -> BTreeSet<AtomId> {
+    /// Atoms of the entry's values that no [`Sharding`] can say are split along an axis: all of a value that the axis
+    /// splits already, and those inside of others in a dimension that is cut already in other parts.
+    pub fn unsayable(&self, g: &Graph, axis: AxisId) -> BTreeSet<AtomId> {
         let params = g.params().iter().zip(self.info.params.iter().map(|p| &p.sharding));
         let results = g.results().iter().zip(self.info.results.iter().map(|r| &r.sharding));
         let mut out = BTreeSet::new();
         for (&v, s) in params.chain(results) {
+            let taken = s.dims.iter().flatten().any(|a| *a == axis);
             for d in 0..g.ty(v).rank() {
                 let mut outer = 1;
                 for a in self.atoms.dim(v, d) {
-                    if !s.axes(d).is_empty() && outer != s.parts(d) {
+                    if taken || !s.axes(d).is_empty() && outer != s.parts(d) {
                         out.insert(a);
                     }
                     outer *= self.atoms.size(a);
@@ -159,9 +160,15 @@ impl Problem {
         out
     }
 
-    /// Atoms of the values `of` that an axis of `n` ranks can split, in order of the values.
-    pub fn candidates(&self, g: &Graph, of: impl Iterator<Item = ValueId>, n: usize) -> Vec<AtomId> {
-        let unsayable = self.unsayable(g);
+    /// Atoms of the values `of` that `n` ranks along an axis can split, in order of the values.
+    pub fn candidates(
+        &self,
+        g: &Graph,
+        of: impl Iterator<Item = ValueId>,
+        axis: AxisId,
+        n: usize,
+    ) -> Vec<AtomId> {
+        let unsayable = self.unsayable(g, axis);
         let mut found = Vec::new();
         for v in of {
             for atom in (0..g.ty(v).rank()).flat_map(|d| self.atoms.dim(v, d)) {

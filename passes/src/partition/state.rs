@@ -159,10 +159,10 @@ impl<'a> Uses<'a> {
                             |op| format!("{} computes with all of it", self.place(id, op)),
                         );
                         let fact = Fact { comes: format!("{axis} splits state"), needed: by };
-                        out.push(Cut { graph: id, value: v, users, late: true, fact });
+                        out.push(Cut { graph: id, value: v, users, late: true, back: false, fact });
                     }
                 } else if !of_update.is_empty() && !(self.made_by_update(scope, v) && other.is_empty()) {
-                    out.push(Cut { graph: id, value: v, users: of_update, late: g.def(v).is_none(), fact: scattered });
+                    out.push(Cut { graph: id, value: v, users: of_update, late: g.def(v).is_none(), back: false, fact: scattered });
                 }
             }
         }
@@ -203,7 +203,7 @@ pub(super) fn shard(
         let params = problem.info.params.iter().zip(g.params());
         params.filter(|(p, _)| p.alias.is_some()).map(|(_, &v)| v).collect()
     };
-    let mut candidates = problem.candidates(g, donated.iter().copied(), n);
+    let mut candidates = problem.candidates(g, donated.iter().copied(), axis, n);
     if let Some(asked) = asked {
         let first = |&(p, d): &(usize, usize)| problem.atoms.dim(g.params()[p], d).first().copied();
         let wanted: BTreeSet<AtomId> = asked.iter().filter_map(first).collect();

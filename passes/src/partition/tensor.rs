@@ -45,9 +45,9 @@ pub(super) fn split(draft: &Draft, axis: AxisId, device: &DeviceModel) -> Result
     let problem = Problem::new(module)?;
     let g = module.graph(problem.entry);
     let least = smallest_factor(n);
-    let candidates = problem.candidates(g, problem.state(g), n);
+    let candidates = problem.candidates(g, problem.state(g), axis, n);
     // Heads, of which there are fewer than ranks, are split as far as they go.
-    if least < n && problem.candidates(g, problem.state(g), least).len() > candidates.len() {
+    if least < n && problem.candidates(g, problem.state(g), axis, least).len() > candidates.len() {
         return Ok(Next::Part(least));
     }
     if candidates.is_empty() {

@@ -3,6 +3,7 @@
 use msc_ir::module::{Mesh, MeshAxis};
 
 /// A vocabulary-parallel embedding, a two-layer network whose weights are updated, and a mean over the batch.
+#[allow(dead_code)]
 pub const MLP: &str = r#"module @mlp
 
 graph @layer(%0: f32[4,6], %1: f32[6,8], %2: f32[8,6]) {
