@@ -1,50 +1,10 @@
 //! Meetings of all ranks of a group.
 
 use super::mail::Mail;
-use super::{CommError, LOOK, Result, Shared};
-use msc_ir::{DType, Monoid};
+use super::{Call, CommError, LOOK, Result, Shared};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
-
-/// What a rank calls; all ranks of a meeting must call the same.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Call {
-    AllReduce { dtype: DType, monoid: Monoid, bytes: usize },
-    AllGather { bytes: usize },
-    ReduceScatter { dtype: DType, monoid: Monoid, bytes: usize },
-    AllToAll { bytes: usize },
-    AllToAllV,
-    Broadcast { root: usize, bytes: usize },
-    Barrier,
-}
-
-impl Call {
-    pub fn name(&self) -> &'static str {
-        match self {
-            Call::AllReduce { .. } => "all_reduce",
-            Call::AllGather { .. } => "all_gather",
-            Call::ReduceScatter { .. } => "reduce_scatter",
-            Call::AllToAll { .. } => "all_to_all",
-            Call::AllToAllV => "all_to_all_v",
-            Call::Broadcast { .. } => "broadcast",
-            Call::Barrier => "barrier",
-        }
-    }
-
-    fn describe(&self) -> String {
-        match self {
-            Call::AllReduce { dtype, monoid, bytes } | Call::ReduceScatter { dtype, monoid, bytes } => {
-                format!("{} {monoid} of {bytes} bytes of {dtype}", self.name())
-            }
-            Call::AllGather { bytes } | Call::AllToAll { bytes } => {
-                format!("{} of {bytes} bytes", self.name())
-            }
-            Call::Broadcast { root, bytes } => format!("broadcast of {bytes} bytes from position {root}"),
-            Call::AllToAllV | Call::Barrier => self.name().to_string(),
-        }
-    }
-}
 
 /// What a rank publishes at a meeting: its call, and the memory that others may touch until the call ends.
 #[derive(Clone, Copy)]
