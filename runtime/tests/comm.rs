@@ -59,8 +59,8 @@ fn conforms_for_1_to_16_ranks() {
 /// More than a ring holds, more than is combined at a time.
 #[test]
 fn conforms_in_pieces() {
-    conform(3, &[20_003]);
-    conform(2, &[300_001]);
+    conform(2, &[70_001]);
+    conform(3, &[9_001]);
 }
 
 /// Messages of up to 64 MB for each rank; minutes, so it is run on request.

@@ -203,8 +203,8 @@ fn a_stalled_rank_is_named_by_those_that_wait() {
     });
     assert!(took < Duration::from_secs(10), "{took:?}");
     let want = "MSC-R0010: rank 1, step 1, instruction 1 (kernel pass_on), step.mlir:7:3 (hidden): it does not get \
-                on; it is waited for, 0.5 s long, rank 0, step 1, instruction 3 (collective all_gather over tp, \
-                ranks 0 1), step.mlir:8:3 (gathered)";
+                on; rank 0, step 1, instruction 3 (collective all_gather over tp, ranks 0 1), step.mlir:8:3 \
+                (gathered) waited 0.5 s for it";
     assert_eq!(message, want);
 }
 

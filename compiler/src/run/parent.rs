@@ -6,6 +6,7 @@
 use super::RunOptions;
 use super::launch::{JOB, RANK, RANKS};
 use crate::error::{Error, Result};
+use msc_runtime::comm::Life;
 use msc_runtime::comm::board::Failure;
 use msc_runtime::comm::shm::Job;
 use msc_runtime::cpu::{TileKernels, default_cache};
@@ -19,24 +20,28 @@ use std::time::{Duration, Instant};
 /// How often processes are looked after.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// How long processes have to end by themselves once the run has failed; a stopped one cannot.
-const GRACE: Duration = Duration::from_secs(3);
+/// How long processes have to end by themselves once the run has failed; one that is stopped
+/// cannot and has none.
+const GRACE: Duration = Duration::from_secs(2);
 
 /// The processes; dropped, those that still run are killed.
 struct Children(Vec<(Child, Option<ExitStatus>)>);
 
 impl Children {
-    fn kill(&mut self) {
-        for (child, _) in self.0.iter_mut().filter(|(_, ended)| ended.is_none()) {
-            // One that has just ended is none to kill.
-            let _ = child.kill();
+    /// Kills some of those that run.
+    fn kill(&mut self, which: impl Fn(usize) -> bool) {
+        for (rank, (child, ended)) in self.0.iter_mut().enumerate() {
+            if ended.is_none() && which(rank) {
+                // One that has just ended is none to kill.
+                let _ = child.kill();
+            }
         }
     }
 }
 
 impl Drop for Children {
     fn drop(&mut self) {
-        self.kill();
+        self.kill(|_| true);
         for (child, _) in self.0.iter_mut().filter(|(_, ended)| ended.is_none()) {
             let _ = child.wait();
         }
@@ -82,8 +87,9 @@ pub(super) fn start(options: &RunOptions) -> Result<()> {
             // SAFETY: a signal to a child that was not waited for, so the number is its own.
             unsafe { libc::kill(children.0[0].0.id() as libc::pid_t, signal as libc::c_int) };
         }
-        if board.has_failed() && failed_at.get_or_insert_with(Instant::now).elapsed() > GRACE {
-            children.kill();
+        if board.has_failed() {
+            let late = failed_at.get_or_insert_with(Instant::now).elapsed() > GRACE;
+            children.kill(|rank| late || board.life(rank) == Life::Stopped);
         }
         std::thread::sleep(LOOK);
     }

@@ -5,6 +5,7 @@ use super::{RunOptions, parent, run, run_in};
 use crate::error::{Error, Result};
 use msc_runtime::comm::World;
 use msc_runtime::comm::board::Failure;
+use msc_runtime::comm::mpi::MpiWorld;
 use msc_runtime::comm::shm::ShmWorld;
 use msc_runtime::plan::Plan;
 use std::io::Write;
@@ -30,16 +31,24 @@ pub fn train(options: &RunOptions, out: &mut dyn Write) -> Result<()> {
             let world = ShmWorld::join(&job, rank, ranks, timeout)?;
             one(options, Arc::new(world), by == OURSELVES, out)
         }
-        Launch::Mpi => Err(Error::Usage("no MPI".into())),
+        Launch::Mpi => {
+            let world = MpiWorld::start(Duration::from_secs(options.comm_timeout))?;
+            // All ranks say the same; one is enough.
+            if let Err(e) = fits(options, world.ranks(), "mpirun") {
+                return Err(if world.here() == [0] { e } else { Error::Told { status: e.exit_code() } });
+            }
+            one(options, Arc::new(world), false, out)
+        }
     }
 }
 
-/// Panics of ranks are errors of the run, which say where; they are not printed beside.
+/// Panics of ranks are errors of the run, which say where; they are not printed beside,
+/// unless `RUST_BACKTRACE=full` asks for it.
 fn quiet_ranks() {
     let print = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         let of_rank = std::thread::current().name().is_some_and(|n| n.starts_with("rank"));
-        if !of_rank || std::env::var_os("RUST_BACKTRACE").is_some_and(|v| v != "0") {
+        if !of_rank || std::env::var_os("RUST_BACKTRACE").is_some_and(|v| v == "full") {
             print(panic);
         }
     }));

@@ -1,7 +1,8 @@
 //! Communication between ranks.
 //!
 //! A [`World`] holds all ranks of a run and hands out [`Communicator`]s: groups of ranks in a given order. One
-//! trait, several back ends; [`conformance`] is what every back end must pass.
+//! trait, three back ends: [`local`] for threads of one process, [`shm`] for processes of one machine, [`mpi`] for
+//! processes that a launcher of MPI started. [`conformance`] is what every back end must pass.
 //!
 //! Calls block. What overlaps communication with computation is the executor: every rank issues its collectives
 //! from a thread of its own that runs nothing else, and streams meet in waits.
@@ -18,6 +19,7 @@ pub mod board;
 mod call;
 pub mod conformance;
 pub mod local;
+pub mod mpi;
 mod point;
 mod process;
 mod reduce;
@@ -95,6 +97,12 @@ pub enum CommError {
         path: String,
         /// What the system says.
         error: String,
+    },
+    /// MPI failed.
+    #[error("MSC-N0008: MPI: {message}")]
+    Library {
+        /// What it said.
+        message: String,
     },
     /// Arguments that do not fit the call.
     #[error("MSC-N0004: {call}: {message}")]

@@ -40,8 +40,7 @@ impl Scene<'_> {
         match &error {
             CommError::Timeout { missing, timeout, .. } => match self.search(missing) {
                 Found::Culprit(culprit, state) => {
-                    let waited = timeout.as_secs_f64();
-                    RunError::Stalled { culprit, state, waiting: format!("{waited} s long, {place}") }
+                    RunError::Stalled { culprit, state, waiter: place.to_string(), timeout: *timeout }
                 }
                 Found::Waiting(others) => {
                     let others = others.iter().map(|p| format!("waiting: {p}")).collect();

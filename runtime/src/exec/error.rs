@@ -3,6 +3,7 @@
 use super::place::Place;
 use crate::comm::CommError;
 use msc_ir::IrError;
+use std::time::Duration;
 use thiserror::Error;
 
 /// Why a run ended early.
@@ -77,14 +78,16 @@ pub enum RunError {
         message: String,
     },
     /// A rank for which others wait does not come.
-    #[error("MSC-R0010: {culprit}: {state}; it is waited for, {waiting}")]
+    #[error("MSC-R0010: {culprit}: {state}; {waiter} waited {} s for it", timeout.as_secs_f64())]
     Stalled {
         /// The rank that does not get on, and where it is.
         culprit: Box<Place>,
         /// What is known of it.
         state: String,
-        /// Who waits for it how long, and where.
-        waiting: String,
+        /// Who waited for it, and where.
+        waiter: String,
+        /// How long.
+        timeout: Duration,
     },
     /// A rank's process is gone.
     #[error("MSC-R0011: {place}: {how}")]

@@ -69,7 +69,7 @@ impl Fault {
             },
             // SAFETY: as above.
             Kind::Stop => unsafe {
-                libc::kill(libc::getpid(), libc::SIGSTOP);
+                libc::raise(libc::SIGSTOP);
             },
             Kind::Panic => panic!("a panic on purpose"),
             Kind::Stall => loop {

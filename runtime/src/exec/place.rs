@@ -35,7 +35,7 @@ impl Place {
     pub(super) fn of(plan: &Plan, rank: usize, step: usize, instruction: usize) -> Box<Place> {
         let p = program_of(plan, rank);
         let (what, source) = match p.instructions.get(instruction) {
-            Some(i) => (what(plan, p, rank, i), source(plan, p, i)),
+            Some(i) => (what(plan, p, rank, i), source(plan, p, instruction, i)),
             None => (String::new(), String::new()),
         };
         Box::new(Place { rank, step, instruction: Some(instruction), what, source })
@@ -103,10 +103,20 @@ fn ranks(list: &[usize]) -> String {
     }
 }
 
-/// Source line and the user's name: that of the location, or else of a buffer.
-fn source(plan: &Plan, p: &Program, i: &Instruction) -> String {
+/// Source line and the user's name: that of the location, or else of a buffer. What the compiler added has no line of
+/// its own; that of the nearest instruction before it that has one says where to look.
+fn source(plan: &Plan, p: &Program, at: usize, i: &Instruction) -> String {
     let locations = &plan.module.locations;
-    let source = locations.describe(i.loc);
+    let located = |i: &&Instruction| !locations.get(i.loc).file.is_empty();
+    let mut source = locations.describe(i.loc);
+    if !located(&i)
+        && let Some(near) = p.instructions[..at].iter().rev().chain(&p.instructions[at..]).find(located)
+    {
+        let loc = locations.get(near.loc);
+        let name = &locations.get(i.loc).name;
+        let name = if name.is_empty() { String::new() } else { format!(" ({name})") };
+        source = format!("near {}:{}:{}{name}", loc.file, loc.line, loc.column);
+    }
     let named = |b: &&msc_ir::program::BufferId| !p.buffer(**b).name.is_empty();
     match i.writes.iter().chain(&i.reads).find(named) {
         Some(&b) if locations.get(i.loc).name.is_empty() => format!("{source} ({})", p.buffer(b).name),

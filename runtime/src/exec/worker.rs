@@ -81,7 +81,7 @@ impl Run {
         c.begun += 1;
         c.running = threads;
         self.changed.notify_all();
-        let mut patience = 100;
+        let mut patience = 50;
         let mut still = (Instant::now(), self.positions());
         while c.running > 0 && patience > 0 {
             c = self.changed.wait_timeout(c, LOOK).unwrap_or_else(PoisonError::into_inner).0;
@@ -122,7 +122,8 @@ impl Run {
         Some(RunError::Stalled {
             culprit: rank.place(at.step, at.instruction),
             state: "it does not get on".into(),
-            waiting: format!("{} s long, rank {done} has ended the step", self.timeout.as_secs_f64()),
+            waiter: format!("rank {done}, which has ended the step,"),
+            timeout: self.timeout,
         })
     }
 

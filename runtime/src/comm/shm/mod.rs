@@ -20,7 +20,7 @@ use segment::{Locked, folder};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use thiserror::Error;
 
 /// Why a process does not come into a job.
@@ -44,6 +44,12 @@ pub enum JoinError {
         /// The job's name.
         job: String,
         /// What does not fit.
+        message: String,
+    },
+    /// MPI does not start.
+    #[error("MSC-N0008: MPI: {message}")]
+    Mpi {
+        /// Why.
         message: String,
     },
 }
@@ -107,7 +113,7 @@ impl Drop for Job {
 }
 
 /// A number that no other run has: from the time, the process and the place of a variable.
-fn fresh_number() -> u64 {
+pub(super) fn fresh_number() -> u64 {
     let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_nanos());
     let place = std::ptr::from_ref(&time) as usize;
     let mut hash = blake3::Hasher::new();
@@ -167,7 +173,7 @@ impl ShmWorld {
 
 /// Comes to the board of a job.
 pub(super) fn join_board(job: &str, rank: usize, ranks: usize) -> std::result::Result<Board, JoinError> {
-    let path = folder().join(file_name(job));
+    let path = board_path(job);
     let memory = |error| JoinError::Memory { rank, path: path.clone(), error };
     let refuse = |message: String| Err(JoinError::Job { rank, job: job.to_string(), message });
     if rank >= ranks {
@@ -204,7 +210,12 @@ pub(super) fn join_board(job: &str, rank: usize, ranks: usize) -> std::result::R
     }
 }
 
-/// The file of a job's board. Names made by [`Job::new`] are as they are; others are hashed, with the user's number,
+/// Where the board of a job is found.
+pub(super) fn board_path(job: &str) -> PathBuf {
+    folder().join(file_name(job))
+}
+
+/// The name of that file. Names made by [`Job::new`] are as they are; others are hashed, with the user's number,
 /// because names of jobs may hold anything and may be other users' too.
 fn file_name(job: &str) -> String {
     let own = |rest: &str| rest.len() == 16 && rest.bytes().all(|b| b.is_ascii_hexdigit());
@@ -261,16 +272,4 @@ impl World for ShmWorld {
 
 impl PointWorld for ShmWorld {
     type Link = ShmLink;
-}
-
-/// Waits until all ranks have come to the board, at most `patience`; those that have not.
-pub fn absent_after(board: &Board, patience: Duration) -> Vec<usize> {
-    let since = Instant::now();
-    loop {
-        let absent: Vec<usize> = (0..board.ranks()).filter(|&r| board.process(r).is_none()).collect();
-        if absent.is_empty() || since.elapsed() > patience {
-            return absent;
-        }
-        std::thread::sleep(Duration::from_millis(2));
-    }
 }
