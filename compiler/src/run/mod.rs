@@ -118,19 +118,19 @@ impl Signature {
 /// Bad plans, options and data, a failed run, outputs that do not agree with the reference, and
 /// [`Error::Interrupted`].
 pub fn run(options: &RunOptions, out: &mut dyn Write) -> Result<()> {
-    let ranks = Plan::open(&options.plan)?.mesh().ranks();
-    let world = LocalWorld::new(ranks, Duration::from_secs(options.comm_timeout));
-    run_in(options, Arc::new(world), out)
+    check_options(options)?;
+    threads(options, Arc::new(Plan::open(&options.plan)?), out)
 }
 
-/// Runs those ranks of a plan that are this process's in a world.
-///
-/// # Errors
-/// As [`run`].
-pub fn run_in(options: &RunOptions, world: Arc<dyn World>, out: &mut dyn Write) -> Result<()> {
-    check_options(options)?;
+/// Runs all ranks as threads of this process.
+fn threads(options: &RunOptions, plan: Arc<Plan>, out: &mut dyn Write) -> Result<()> {
+    let world = LocalWorld::new(plan.mesh().ranks(), Duration::from_secs(options.comm_timeout));
+    run_in(options, plan, Arc::new(world), out)
+}
+
+/// Runs those ranks of a plan that are this process's in a world; the options are checked.
+fn run_in(options: &RunOptions, plan: Arc<Plan>, world: Arc<dyn World>, out: &mut dyn Write) -> Result<()> {
     let reference = options.losses.as_deref().map(reference::losses).transpose()?;
-    let plan = Arc::new(Plan::open(&options.plan)?);
     let carry = inputs::carry_pairs(plan.entry(), &options.carry)?;
     let kernels =
         Arc::new(TileKernels::compile(&plan.kernels, default_cache().as_deref()).map_err(Error::Kernel)?);

@@ -52,8 +52,7 @@ impl Drop for Children {
 ///
 /// # Errors
 /// What the first rank that fails says; how a process died.
-pub(super) fn start(options: &RunOptions) -> Result<()> {
-    let plan = Plan::open(&options.plan)?;
+pub(super) fn start(options: &RunOptions, plan: &Plan) -> Result<()> {
     // Compiled once: the ranks find the code in the cache.
     TileKernels::compile(&plan.kernels, default_cache().as_deref()).map_err(Error::Kernel)?;
     let ranks = plan.mesh().ranks();
@@ -76,7 +75,7 @@ pub(super) fn start(options: &RunOptions) -> Result<()> {
             *ended = Some(status);
             // A rank that fails says so before its process ends; this one could not.
             if !status.success() && board.claim() {
-                let error = died(&plan, &board, rank, how(child.id(), status));
+                let error = died(plan, &board, rank, how(child.id(), status));
                 board.tell(&Failure { teller: None, status: error.status(), text: error.to_string() });
                 job.abort();
             }

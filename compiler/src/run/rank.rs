@@ -1,7 +1,7 @@
 //! A process that is one rank, or all of them, or starts them.
 
 use super::launch::{Launch, OURSELVES, Seat, decide};
-use super::{RunOptions, parent, run, run_in};
+use super::{RunOptions, check_options, parent, run_in, threads};
 use crate::error::{Error, Result};
 use msc_runtime::comm::World;
 use msc_runtime::comm::board::Failure;
@@ -18,26 +18,28 @@ const SAID_WITHIN: Duration = Duration::from_secs(2);
 /// `msc run`: runs all ranks, or starts a process for each, or runs the rank that a launcher gave this process.
 ///
 /// # Errors
-/// As [`run`]. Of all processes of a run only one has an error with a text; that of the others is [`Error::Told`].
+/// As [`super::run`]. Of all processes of a run only one has an error with a text; that of the others is [`Error::Told`].
 pub fn train(options: &RunOptions, out: &mut dyn Write) -> Result<()> {
     quiet_ranks();
+    check_options(options)?;
+    let plan = Arc::new(Plan::open(&options.plan)?);
     match decide(options.comm, &|name| std::env::var(name).ok())? {
-        Launch::Threads => run(options, out),
-        Launch::Start => parent::start(options),
+        Launch::Threads => threads(options, plan, out),
+        Launch::Start => parent::start(options, &plan),
         Launch::Rank(seat) => {
-            fits(options, seat.ranks, seat.by)?;
+            fits(options, &plan, seat.ranks, seat.by)?;
             let Seat { rank, ranks, job, by } = seat;
             let timeout = Duration::from_secs(options.comm_timeout);
             let world = ShmWorld::join(&job, rank, ranks, timeout)?;
-            one(options, Arc::new(world), by == OURSELVES, out)
+            one(options, plan, Arc::new(world), by == OURSELVES, out)
         }
         Launch::Mpi => {
             let world = MpiWorld::start(Duration::from_secs(options.comm_timeout))?;
             // All ranks say the same; one is enough.
-            if let Err(e) = fits(options, world.ranks(), "mpirun") {
+            if let Err(e) = fits(options, &plan, world.ranks(), "mpirun") {
                 return Err(if world.here() == [0] { e } else { Error::Told { status: e.exit_code() } });
             }
-            one(options, Arc::new(world), false, out)
+            one(options, plan, Arc::new(world), false, out)
         }
     }
 }
@@ -55,8 +57,8 @@ fn quiet_ranks() {
 }
 
 /// Whether a launcher has started as many processes as the plan has ranks.
-fn fits(options: &RunOptions, started: usize, by: &str) -> Result<()> {
-    let ranks = Plan::open(&options.plan)?.mesh().ranks();
+fn fits(options: &RunOptions, plan: &Plan, started: usize, by: &str) -> Result<()> {
+    let ranks = plan.mesh().ranks();
     if ranks == started {
         return Ok(());
     }
@@ -68,13 +70,19 @@ fn fits(options: &RunOptions, started: usize, by: &str) -> Result<()> {
 
 /// Runs the rank of this process. Who started us prints the failure, if that is `msc run`; else the rank does that
 /// failed first.
-fn one(options: &RunOptions, world: Arc<dyn World>, has_parent: bool, out: &mut dyn Write) -> Result<()> {
+fn one(
+    options: &RunOptions,
+    plan: Arc<Plan>,
+    world: Arc<dyn World>,
+    has_parent: bool,
+    out: &mut dyn Write,
+) -> Result<()> {
     let rank = world.here().first().copied().unwrap_or(0);
     let mut nowhere = std::io::sink();
     let out: &mut dyn Write = if rank == 0 { out } else { &mut nowhere };
     let options = RunOptions { progress: options.progress && rank == 0, ..options.clone() };
     let board = Arc::clone(world.board());
-    let error = match run_in(&options, Arc::clone(&world), out) {
+    let error = match run_in(&options, plan, Arc::clone(&world), out) {
         Ok(()) => {
             world.end();
             return Ok(());
