@@ -14,8 +14,10 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Bytes of a message at most.
-const CHUNK: usize = 128 << 10;
+/// Bytes of a group's buffers together, but for the limits of one; so much goes in a message at most.
+const BUFFERS: usize = 8 << 20;
+const LEAST: usize = 32 << 10;
+const LARGEST: usize = 512 << 10;
 
 /// Messages under way for each peer and direction.
 const UNDER_WAY: usize = 2;
@@ -55,8 +57,8 @@ unsafe impl Send for Group {}
 unsafe impl Sync for Group {}
 
 impl Lane {
-    fn new(messages: usize) -> Mutex<Lane> {
-        let message = || Message { buffer: vec![0; CHUNK], request: None, come: 0, taken: 0 };
+    fn new(messages: usize, bytes: usize) -> Mutex<Lane> {
+        let message = || Message { buffer: vec![0; bytes], request: None, come: 0, taken: 0 };
         Mutex::new(Lane { messages: (0..messages).map(|_| message()).collect(), next: 0 })
     }
 }
@@ -69,8 +71,12 @@ impl Group {
     /// Makes the group's buffers and expects messages.
     pub(super) fn join(shared: &Arc<Shared>, members: &[usize], me: usize, tag: u64) -> Result<Group> {
         let id = group_id(members, tag);
-        let lanes =
-            || members.iter().enumerate().map(|(p, _)| Lane::new(if p == me { 0 } else { UNDER_WAY }));
+        let peers = (members.len() - 1).max(1);
+        let bytes = (BUFFERS / (2 * UNDER_WAY * peers)).clamp(LEAST, LARGEST);
+        let lanes = || {
+            let count = |p| if p == me { 0 } else { UNDER_WAY };
+            (0..members.len()).map(move |p| Lane::new(count(p), bytes))
+        };
         let group = Group {
             shared: Arc::clone(shared),
             members: members.to_vec(),
@@ -97,7 +103,8 @@ impl Group {
     /// Expects a message from a member.
     fn expect(&self, from: usize, m: &mut Message) -> Result<()> {
         let (s, mut request) = (&self.shared, std::ptr::null_mut());
-        let (data, n, rank) = (m.buffer.as_mut_ptr().cast(), CHUNK as c_int, self.members[from] as c_int);
+        let (data, n, rank) =
+            (m.buffer.as_mut_ptr().cast(), m.buffer.len() as c_int, self.members[from] as c_int);
         let _turn = s.turn();
         // SAFETY: the buffer is left alone until the request is complete.
         let status =
@@ -124,15 +131,21 @@ impl Group {
         drop(turn);
         checked("MPI_Get_count", counted).map_err(|e| self.failed(e))?;
         m.request = None;
-        m.come = usize::try_from(count).unwrap_or(0).min(CHUNK);
+        m.come = usize::try_from(count).unwrap_or(0).min(m.buffer.len());
         Ok(true)
     }
 }
 
 impl Drop for Group {
-    /// Takes back what is expected. Buffers that MPI does not let go of stay.
+    /// Takes back what is expected. Buffers that MPI does not let go of stay; after a failure nobody waits for it.
     fn drop(&mut self) {
         let s = &self.shared;
+        if s.aborted.load(Ordering::SeqCst) {
+            for l in self.from.iter().chain(&self.to) {
+                std::mem::forget(std::mem::take(&mut lock(l).messages));
+            }
+            return;
+        }
         for (lanes, cancel) in [(&self.from, true), (&self.to, false)] {
             for m in lanes.iter().flat_map(|l| std::mem::take(&mut lock(l).messages)) {
                 let mut m = m;
@@ -186,7 +199,7 @@ impl Link for MpiLink {
         if bytes.is_empty() || !g.done(m)? {
             return Ok(0);
         }
-        let n = bytes.len().min(CHUNK);
+        let n = bytes.len().min(m.buffer.len());
         m.buffer[..n].copy_from_slice(&bytes[..n]);
         let (s, mut request) = (&g.shared, std::ptr::null_mut());
         let (data, count, rank) = (m.buffer.as_ptr().cast(), n as c_int, g.members[to] as c_int);

@@ -12,6 +12,9 @@ use std::time::Instant;
 /// Bytes of a header: the group, the call (two words), how much is sent, how much is expected in return.
 const HEADER: usize = 40;
 
+/// Bytes that go together with the header: what is small is one message.
+const LEAD: usize = 1 << 10;
+
 /// How many timeouts a rank is given that is excused.
 const EXCUSED: u32 = 10;
 
@@ -38,8 +41,11 @@ impl<'a> Peer<'a> {
     fn push(&mut self, link: &impl Link, call: Call) -> Result<bool> {
         let before = self.sent;
         if self.sent < HEADER {
-            let head = header(link.id(), call, self.send.len(), self.receive.len());
-            self.sent += link.push(self.position, &head[self.sent..])?;
+            let lead = self.send.len().min(LEAD);
+            let mut first = [0; HEADER + LEAD];
+            first[..HEADER].copy_from_slice(&header(link.id(), call, self.send.len(), self.receive.len()));
+            first[HEADER..HEADER + lead].copy_from_slice(&self.send[..lead]);
+            self.sent += link.push(self.position, &first[self.sent..HEADER + lead])?;
         }
         if self.sent >= HEADER && self.sent < HEADER + self.send.len() {
             self.sent += link.push(self.position, &self.send[self.sent - HEADER..])?;

@@ -16,7 +16,7 @@ use std::time::Duration;
 const RINGS: usize = 4 << 20;
 /// Least and largest bytes of a ring: a header and a little; what the second-level cache holds beside the tensors.
 const LEAST: usize = 8 << 10;
-const LARGEST: usize = 256 << 10;
+const LARGEST: usize = 1 << 20;
 
 /// Bytes before those of the members.
 const HEADER: usize = 64;
