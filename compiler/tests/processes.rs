@@ -148,6 +148,43 @@ fn an_interrupted_run_of_processes_saves_its_state() {
     assert!(state.exists());
 }
 
+#[test]
+fn ranks_do_not_outlive_who_started_them() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let plan = plan(dir.path(), &["--tp", "2"]);
+    let mut parent = msc()
+        .arg("run")
+        .arg(&plan)
+        .args(["--inputs", &inputs(), "--steps", "1000000", "--comm", "processes"])
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("starts");
+    // Processes whose command line has the plan.
+    let running = || -> usize {
+        let has = |e: std::fs::DirEntry| {
+            let line = std::fs::read(e.path().join("cmdline")).unwrap_or_default();
+            String::from_utf8_lossy(&line).contains(&plan.display().to_string())
+        };
+        std::fs::read_dir("/proc")
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter_map(|e| has(e).then_some(()))
+            .count()
+    };
+    let becomes = |n: usize| {
+        let since = Instant::now();
+        while running() != n {
+            assert!(since.elapsed() < SLACK, "{} processes, not {n}", running());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    becomes(3);
+    parent.kill().expect("is killed");
+    parent.wait().expect("is dead");
+    becomes(0);
+}
+
 /// Runs with a fault; checks that the run ends in time with one message that names the culprit, the place, and a line.
 fn struck(plan: &Path, comm: &str, (kind, rank, step, instruction): (&str, usize, usize, usize)) -> String {
     let fault = format!("{kind}:{rank}:{step}:{instruction}");
@@ -272,7 +309,9 @@ fn mpirun_trains_with_the_bits_of_threads() {
 fn under_mpirun_a_rank_that_fails_is_named() {
     let dir = tempfile::tempdir().expect("a folder");
     let plan = plan(dir.path(), &["--tp", "2"]);
-    for (kind, reason) in [("panic", "a panic on purpose"), ("stop", "is stopped by a signal")] {
+    for (kind, reason) in
+        [("panic", "a panic on purpose"), ("stop", "is stopped by a signal"), ("kill", "is gone")]
+    {
         let begun = Instant::now();
         let o = mpirun(2)
             .arg("run")
