@@ -133,3 +133,27 @@ fn dies_before_all_have_come() {
     // A rank that is killed would not clean up either.
     std::mem::forget(world);
 }
+
+/// Who starts the ranks may be killed before they have come: the next run removes what is left.
+#[test]
+fn names_of_killed_starters_are_removed() {
+    let mut c = Command::new(std::env::current_exe().expect("a path"));
+    c.args(["--exact", "leaves_a_job", "--ignored", "--nocapture"]);
+    let o = c.output().expect("starts");
+    let text = String::from_utf8_lossy(&o.stdout).into_owned();
+    let name = text.split_whitespace().find(|w| w.starts_with("msc-")).expect("a name");
+    let path = std::path::Path::new("/dev/shm").join(name);
+    // Tests at the same time may have removed it already; none of them may leave it.
+    let job = Job::new(1).expect("shared memory");
+    assert!(!path.exists(), "{name}");
+    assert!(std::path::Path::new("/dev/shm").join(job.name()).exists(), "of a living one");
+}
+
+#[test]
+#[ignore = "started by a test above"]
+fn leaves_a_job() {
+    let job = Job::new(2).expect("shared memory");
+    assert_eq!(job.board().ranks(), 2);
+    println!(" {} ", job.name());
+    std::mem::forget(job);
+}

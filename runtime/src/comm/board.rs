@@ -32,13 +32,12 @@ const STATUS: usize = 5;
 const LENGTH: usize = 6;
 /// Header: whether all waiting shall end.
 const ABORTED: usize = 7;
-/// Header: the process that started the ranks, if one did.
+/// Header: the process that started the ranks, if one did: three words.
 const PARENT: usize = 8;
 
-/// Of a rank: its process, and whether it has ended.
-const PID: usize = 0;
-const BEGUN: usize = 1;
-const ENDED: usize = 2;
+/// Of a rank: its process (three words), and whether it has ended.
+const PROCESS: usize = 0;
+const ENDED: usize = 3;
 /// Of a rank: its streams.
 const POSITIONS: usize = 8;
 
@@ -115,8 +114,13 @@ impl Board {
         &self.words()[n]
     }
 
+    /// The first word of a rank.
+    fn rank(rank: usize) -> usize {
+        HEADER + TEXT + RANK * rank
+    }
+
     fn of(&self, rank: usize, n: usize) -> Option<&AtomicU64> {
-        self.words().get(HEADER + TEXT + RANK * rank + n).filter(|_| rank < self.ranks())
+        self.words().get(Board::rank(rank) + n).filter(|_| rank < self.ranks())
     }
 
     /// Writes the header of an empty board.
@@ -142,39 +146,56 @@ impl Board {
 
     /// Notes a rank's process; gives the number of ranks that have come.
     pub(super) fn arrive(&self, rank: usize, process: Process) -> usize {
-        if let (Some(pid), Some(begun)) = (self.of(rank, PID), self.of(rank, BEGUN)) {
-            begun.store(process.begun, Ordering::SeqCst);
-            pid.store(process.pid, Ordering::SeqCst);
+        if rank < self.ranks() {
+            self.write_process(Board::rank(rank) + PROCESS, process);
         }
         self.word(COME).fetch_add(1, Ordering::SeqCst) as usize + 1
     }
 
+    /// Writes a process; its number last, because that says that it is there.
+    fn write_process(&self, at: usize, process: Process) {
+        self.word(at + 1).store(process.begun, Ordering::SeqCst);
+        self.word(at + 2).store(process.space, Ordering::SeqCst);
+        self.word(at).store(process.pid, Ordering::SeqCst);
+    }
+
+    fn read_process(&self, at: usize) -> Option<Process> {
+        let word = |n: usize| self.words().get(at + n).map(|w| w.load(Ordering::SeqCst));
+        let process = Process { pid: word(0)?, begun: word(1)?, space: word(2)? };
+        Some(process).filter(|p| p.pid != 0)
+    }
+
     /// Notes the process that starts the ranks: it will say of a rank that died how it did.
     pub(super) fn set_parent(&self) {
-        self.word(PARENT).store(Process::own().pid, Ordering::SeqCst);
+        self.write_process(PARENT, Process::own());
     }
 
     /// Whether some process watches over those of the ranks.
     pub fn has_parent(&self) -> bool {
-        self.word(PARENT).load(Ordering::SeqCst) != 0
+        self.read_process(PARENT).is_some()
+    }
+
+    /// Whether the process that starts the ranks is dead, and with it the run.
+    pub(super) fn is_orphan(&self) -> bool {
+        self.read_process(PARENT).is_some_and(|p| p.life() == Life::Died)
     }
 
     /// The number of a rank's process, if it has come.
     pub fn process(&self, rank: usize) -> Option<u64> {
-        self.of(rank, PID).map(|p| p.load(Ordering::SeqCst)).filter(|&p| p != 0)
+        self.process_of(rank).map(|p| p.pid)
+    }
+
+    fn process_of(&self, rank: usize) -> Option<Process> {
+        self.read_process(Board::rank(rank) + PROCESS).filter(|_| rank < self.ranks())
     }
 
     /// What a rank's process does.
     pub fn life(&self, rank: usize) -> Life {
-        let (Some(pid), Some(begun), Some(ended)) =
-            (self.process(rank), self.of(rank, BEGUN), self.of(rank, ENDED))
-        else {
-            return Life::Unknown;
-        };
-        if ended.load(Ordering::SeqCst) != 0 {
-            return Life::Ended;
+        match (self.process_of(rank), self.of(rank, ENDED)) {
+            (Some(_), Some(ended)) if ended.load(Ordering::SeqCst) != 0 => Life::Ended,
+            (Some(process), _) => process.life(),
+            (None, _) => Life::Unknown,
         }
-        Process { pid, begun: begun.load(Ordering::SeqCst) }.life()
     }
 
     /// Notes that a rank has ended its work.
@@ -190,7 +211,8 @@ impl Board {
         let waits = if at.waits { WAITS } else { 0 };
         let step = (at.step as u64 & 0x3fff_ffff) << 32;
         // Zero says: nothing.
-        p.store(waits | (step | at.instruction as u64 & 0xffff_ffff) + 1, Ordering::Relaxed);
+        let place = step | (at.instruction as u64 & 0xffff_ffff);
+        p.store(waits | (place + 1), Ordering::Relaxed);
     }
 
     /// Notes that a stream executes nothing.

@@ -1,11 +1,16 @@
 //! Processes, as the system's process table shows them.
 
+use std::os::unix::fs::MetadataExt;
+use std::sync::OnceLock;
+
 /// A process that cannot be taken for a later one with the same number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Process {
     pub pid: u64,
     /// When it began, in the system's clock ticks since boot; 0 if the system does not say.
     pub begun: u64,
+    /// The system's name for the space in which this number counts: containers have spaces of their own.
+    pub space: u64,
 }
 
 /// What a process does.
@@ -27,11 +32,14 @@ impl Process {
     /// This process.
     pub fn own() -> Process {
         let pid = u64::from(std::process::id());
-        Process { pid, begun: stat(pid).map_or(0, |(_, begun)| begun) }
+        Process { pid, begun: stat(pid).map_or(0, |(_, begun)| begun), space: own_space() }
     }
 
     /// Whether it is there, stopped, or gone.
     pub fn life(self) -> Life {
+        if self.space != own_space() {
+            return Life::Unknown;
+        }
         match stat(self.pid) {
             Some((_, begun)) if self.begun != 0 && begun != self.begun => Life::Died,
             Some(('Z' | 'X' | 'x', _)) => Life::Died,
@@ -41,6 +49,12 @@ impl Process {
             None => Life::Unknown,
         }
     }
+}
+
+/// The space of this process's number.
+fn own_space() -> u64 {
+    static SPACE: OnceLock<u64> = OnceLock::new();
+    *SPACE.get_or_init(|| std::fs::metadata("/proc/self/ns/pid").map_or(0, |m| m.ino()))
 }
 
 /// State and beginning of a process.
@@ -64,7 +78,7 @@ mod tests {
         assert_eq!(Process::own().life(), Life::Runs);
         let mut child = Command::new("sleep").arg("60").spawn().expect("starts");
         let pid = u64::from(child.id());
-        let process = Process { pid, begun: stat(pid).expect("is there").1 };
+        let process = Process { pid, begun: stat(pid).expect("is there").1, ..Process::own() };
         let becomes = |life| {
             let since = Instant::now();
             while process.life() != life {
@@ -88,5 +102,6 @@ mod tests {
         child.wait().expect("is waited for");
         becomes(Life::Died);
         assert_eq!(Process { begun: 1, ..Process::own() }.life(), Life::Died, "another of the same number");
+        assert_eq!(Process { space: 1, ..Process::own() }.life(), Life::Unknown, "another container's");
     }
 }

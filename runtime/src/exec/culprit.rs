@@ -31,7 +31,7 @@ enum Found {
     /// The one to blame, and why.
     Culprit(Box<Place>, String),
     /// All ranks wait for each other, here.
-    Waiting(Vec<Box<Place>>),
+    Waiting(Vec<Place>),
 }
 
 impl Scene<'_> {
@@ -103,7 +103,7 @@ impl Scene<'_> {
             for p in &positions {
                 let group = place::group(self.plan, rank, p.instruction);
                 if !group.is_empty() {
-                    waiting.push(self.place(rank, p));
+                    waiting.push(*self.place(rank, p));
                     queue.extend(group);
                 }
             }

@@ -225,11 +225,12 @@ impl World for MpiWorld {
 
     /// Ends MPI: all ranks have to come here. Communicators are of no further use.
     fn end(&self) {
-        self.shared.board.end(self.shared.rank);
         self.groups.lock().unwrap_or_else(PoisonError::into_inner).clear();
         let _turn = self.shared.turn();
         // SAFETY: the last call, from the thread that started MPI; no request of ours is pending.
         unsafe { (self.shared.mpi.f.finalize)() };
+        // Not before: what this rank has sent may have been on its way.
+        self.shared.board.end(self.shared.rank);
     }
 }
 

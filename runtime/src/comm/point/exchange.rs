@@ -120,6 +120,7 @@ pub(super) fn exchange(link: &impl Link, call: Call, theirs: Call, mut peers: Ve
     let mut looked = since;
     let mut rounds = 0;
     let mut excuses = 0;
+    let mut trouble = None;
     loop {
         let ticket = link.ticket();
         let mut moved = false;
@@ -134,8 +135,11 @@ pub(super) fn exchange(link: &impl Link, call: Call, theirs: Call, mut peers: Ve
             return Ok(());
         }
         if moved {
-            (rounds, since, excuses) = (0, Instant::now(), 0);
+            (rounds, since, excuses, trouble) = (0, Instant::now(), 0, None);
             continue;
+        }
+        if let Some(e) = trouble {
+            return Err(e);
         }
         rounds += 1;
         link.rest(ticket, rounds);
@@ -145,8 +149,10 @@ pub(super) fn exchange(link: &impl Link, call: Call, theirs: Call, mut peers: Ve
         }
         looked = now;
         let awaited: Vec<usize> = awaited(&peers);
-        if let Some(e) = link.trouble(call.name(), &awaited) {
-            return Err(e);
+        trouble = link.trouble(call.name(), &awaited);
+        if trouble.is_some() {
+            // What a rank sent before it ended may have come since the last look.
+            continue;
         }
         if now - since >= link.timeout() {
             excuses += 1;

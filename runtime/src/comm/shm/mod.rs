@@ -77,6 +77,7 @@ impl Job {
     /// # Errors
     /// [`JoinError::Memory`].
     pub fn new(ranks: usize) -> std::result::Result<Job, JoinError> {
+        remove_orphans();
         let run = fresh_number();
         let path = folder().join(format!("msc-{run:016x}"));
         let make = || -> std::io::Result<Board> {
@@ -140,6 +141,29 @@ fn remove_names(board: &Path, run: u64) {
     for entry in std::fs::read_dir(folder()).into_iter().flatten().flatten() {
         if entry.file_name().to_string_lossy().starts_with(&prefix) {
             let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// Removes the names of jobs whose starter was killed before all of their ranks had come.
+fn remove_orphans() {
+    for entry in std::fs::read_dir(folder()).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if !is_own_name(&name) {
+            continue;
+        }
+        // Of another user: nothing to do here.
+        let Ok(file) = Locked::open(&entry.path()) else { continue };
+        let length = file.len().unwrap_or(0) as usize;
+        if length < Board::bytes(1) {
+            // Removed by another process between looking and opening, and made again by that.
+            file.remove();
+            continue;
+        }
+        let Ok(segment) = file.map(length) else { continue };
+        let board = Board::on(segment);
+        if board.is_orphan() {
+            remove_names(&entry.path(), board.run());
         }
     }
 }
@@ -210,6 +234,12 @@ pub(super) fn join_board(job: &str, rank: usize, ranks: usize) -> std::result::R
     }
 }
 
+/// Whether a name is one of [`Job::new`].
+fn is_own_name(name: &str) -> bool {
+    let number = |rest: &str| rest.len() == 16 && rest.bytes().all(|b| b.is_ascii_hexdigit());
+    name.strip_prefix("msc-").is_some_and(number)
+}
+
 /// Where the board of a job is found.
 pub(super) fn board_path(job: &str) -> PathBuf {
     folder().join(file_name(job))
@@ -218,8 +248,7 @@ pub(super) fn board_path(job: &str) -> PathBuf {
 /// The name of that file. Names made by [`Job::new`] are as they are; others are hashed, with the user's number,
 /// because names of jobs may hold anything and may be other users' too.
 fn file_name(job: &str) -> String {
-    let own = |rest: &str| rest.len() == 16 && rest.bytes().all(|b| b.is_ascii_hexdigit());
-    if job.strip_prefix("msc-").is_some_and(own) {
+    if is_own_name(job) {
         return job.to_string();
     }
     // SAFETY: the call always succeeds and touches no memory.
