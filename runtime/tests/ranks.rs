@@ -143,9 +143,11 @@ fn names_of_killed_starters_are_removed() {
     let text = String::from_utf8_lossy(&o.stdout).into_owned();
     let name = text.split_whitespace().find(|w| w.starts_with("msc-")).expect("a name");
     let path = std::path::Path::new("/dev/shm").join(name);
-    // Tests at the same time may have removed it already; none of them may leave it.
+    let group = std::path::Path::new("/dev/shm")
+        .join(text.split_whitespace().find(|w| w.len() > 30).expect("a group"));
+    // Tests at the same time may have removed them already; none of them may leave them.
     let job = Job::new(1).expect("shared memory");
-    assert!(!path.exists(), "{name}");
+    assert!(!path.exists() && !group.exists(), "{name}");
     assert!(std::path::Path::new("/dev/shm").join(job.name()).exists(), "of a living one");
 }
 
@@ -154,6 +156,11 @@ fn names_of_killed_starters_are_removed() {
 fn leaves_a_job() {
     let job = Job::new(2).expect("shared memory");
     assert_eq!(job.board().ranks(), 2);
-    println!(" {} ", job.name());
-    std::mem::forget(job);
+    let world = ShmWorld::join(&job.name(), 0, 2, TIMEOUT).expect("joins");
+    std::mem::forget(world.communicator(0, &[0, 1], 0).expect("a group"));
+    let prefix = format!("{}-", job.name());
+    let names = std::fs::read_dir("/dev/shm").expect("reads").flatten();
+    let group = names.map(|e| e.file_name().to_string_lossy().into_owned()).find(|n| n.starts_with(&prefix));
+    println!(" {} {} ", job.name(), group.expect("a group"));
+    std::mem::forget((job, world));
 }

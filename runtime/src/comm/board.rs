@@ -147,27 +147,19 @@ impl Board {
     /// Notes a rank's process; gives the number of ranks that have come.
     pub(super) fn arrive(&self, rank: usize, process: Process) -> usize {
         if rank < self.ranks() {
-            self.write_process(Board::rank(rank) + PROCESS, process);
+            let at = Board::rank(rank) + PROCESS;
+            process.write(&self.words()[at..at + 3]);
         }
         self.word(COME).fetch_add(1, Ordering::SeqCst) as usize + 1
     }
 
-    /// Writes a process; its number last, because that says that it is there.
-    fn write_process(&self, at: usize, process: Process) {
-        self.word(at + 1).store(process.begun, Ordering::SeqCst);
-        self.word(at + 2).store(process.space, Ordering::SeqCst);
-        self.word(at).store(process.pid, Ordering::SeqCst);
-    }
-
     fn read_process(&self, at: usize) -> Option<Process> {
-        let word = |n: usize| self.words().get(at + n).map(|w| w.load(Ordering::SeqCst));
-        let process = Process { pid: word(0)?, begun: word(1)?, space: word(2)? };
-        Some(process).filter(|p| p.pid != 0)
+        Process::read(self.words().get(at..at + 3)?)
     }
 
     /// Notes the process that starts the ranks: it will say of a rank that died how it did.
     pub(super) fn set_parent(&self) {
-        self.write_process(PARENT, Process::own());
+        Process::own().write(&self.words()[PARENT..PARENT + 3]);
     }
 
     /// Whether some process watches over those of the ranks.

@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::MetadataExt;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A process that cannot be taken for a later one with the same number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,6 +34,20 @@ impl Process {
     pub fn own() -> Process {
         let pid = u64::from(std::process::id());
         Process { pid, begun: stat(pid).map_or(0, |(_, begun)| begun), space: own_space() }
+    }
+
+    /// Writes it to three words of shared memory; its number last, because that says that it is there.
+    pub fn write(self, words: &[AtomicU64]) {
+        for (n, value) in [(2, self.space), (1, self.begun), (0, self.pid)] {
+            words[n].store(value, Ordering::SeqCst);
+        }
+    }
+
+    /// Reads what [`Process::write`] wrote, if it has.
+    pub fn read(words: &[AtomicU64]) -> Option<Process> {
+        let word = |n: usize| words.get(n).map(|w| w.load(Ordering::SeqCst));
+        let process = Process { pid: word(0)?, begun: word(1)?, space: word(2)? };
+        Some(process).filter(|p| p.pid != 0)
     }
 
     /// Whether it is there, stopped, or gone.

@@ -2,12 +2,12 @@
 
 use super::super::board::Board;
 use super::super::point::Link;
-use super::super::process::Life;
+use super::super::process::{Life, Process};
 use super::super::{BETWEEN, CommError, LOOK, Result};
 use super::ring::{COUNTERS, Ring};
 use super::segment::{Locked, Segment};
 use super::{group_id, group_path};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -18,8 +18,10 @@ const RINGS: usize = 4 << 20;
 const LEAST: usize = 8 << 10;
 const LARGEST: usize = 1 << 20;
 
-/// Bytes before those of the members.
+/// Bytes before those of the members: the word that counts who has come, and the process that came first.
 const HEADER: usize = 64;
+/// Word of that process.
+const FIRST: usize = 1;
 /// Bytes of a member: its bell, on a cache line of its own.
 const MEMBER: usize = 64;
 
@@ -56,6 +58,9 @@ impl Group {
         let open = || -> std::io::Result<Segment> {
             let file = Locked::open(&path)?;
             let segment = file.map(group.bytes())?;
+            if segment.words()[0].load(Ordering::SeqCst) == 0 {
+                Process::own().write(&segment.words()[FIRST..HEADER / 8]);
+            }
             if segment.words()[0].fetch_add(1, Ordering::SeqCst) + 1 == n as u64 {
                 file.remove();
             }
@@ -119,6 +124,21 @@ impl Drop for Group {
         {
             let _ = std::fs::remove_file(&self.path);
         }
+    }
+}
+
+/// Removes the name of a group whose first member died before all had come.
+pub(super) fn remove_orphan(path: &Path) {
+    // Of another user: nothing to do here.
+    let Ok(file) = Locked::open(path) else { return };
+    let first = match file.len() {
+        // Gone since it was seen, and made again by opening it.
+        Ok(0) => return file.remove(),
+        Ok(_) => file.map(HEADER).ok().and_then(|s| Process::read(&s.words()[FIRST..])),
+        Err(_) => return,
+    };
+    if first.is_some_and(|p| p.life() == Life::Died) {
+        file.remove();
     }
 }
 

@@ -145,10 +145,13 @@ fn remove_names(board: &Path, run: u64) {
     }
 }
 
-/// Removes the names of jobs whose starter was killed before all of their ranks had come.
+/// Removes the names of jobs whose starter was killed before all of their ranks had come, and those of groups.
 fn remove_orphans() {
     for entry in std::fs::read_dir(folder()).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
+        if is_group_name(&name) {
+            group::remove_orphan(&entry.path());
+        }
         if !is_own_name(&name) {
             continue;
         }
@@ -238,6 +241,11 @@ pub(super) fn join_board(job: &str, rank: usize, ranks: usize) -> std::result::R
 fn is_own_name(name: &str) -> bool {
     let number = |rest: &str| rest.len() == 16 && rest.bytes().all(|b| b.is_ascii_hexdigit());
     name.strip_prefix("msc-").is_some_and(number)
+}
+
+/// Whether a name is one of a group.
+fn is_group_name(name: &str) -> bool {
+    name.rsplit_once('-').is_some_and(|(run, id)| is_own_name(run) && is_own_name(&format!("msc-{id}")))
 }
 
 /// Where the board of a job is found.
