@@ -142,6 +142,12 @@ pub trait World: Send + Sync {
     /// Ends all waiting in this world, now and later.
     fn abort(&self);
 
+    /// Asks all ranks of which the board does not know whether they wait too; those that do not say so in time. Called by
+    /// a rank that has waited in vain.
+    fn silent(&self) -> Vec<usize> {
+        Vec::new()
+    }
+
     /// Says that the ranks of this process have done their work: who waits for one of them now waits in vain.
     fn end(&self) {}
 }

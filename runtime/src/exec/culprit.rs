@@ -17,12 +17,14 @@ pub(super) struct Scene<'a> {
     pub board: &'a Board,
     /// The step that is next, for ranks that are in none.
     pub next: usize,
+    /// Ranks of other machines that do not say that they wait.
+    pub silent: Vec<usize>,
 }
 
 /// The error of a run one rank of which is dead, as told by the process that started it.
 pub fn died(plan: &Plan, board: &Board, rank: usize, how: String) -> RunError {
     let steps = (0..board.ranks()).flat_map(|r| board.positions(r)).map(|p| p.step);
-    let scene = Scene { plan, board, next: steps.max().unwrap_or(0) };
+    let scene = Scene { plan, board, next: steps.max().unwrap_or(0), silent: Vec::new() };
     RunError::Died { place: scene.last_place(rank), how }
 }
 
@@ -64,6 +66,9 @@ impl Scene<'_> {
         let positions = self.board.positions(rank);
         match positions.iter().min_by_key(|p| (p.waits, p.instruction)) {
             Some(p) => self.place(rank, p),
+            None if self.board.process(rank).is_none() => {
+                Place::between(rank, self.next, "of another machine, or not started")
+            }
             None => Place::between(rank, self.next, "it executes nothing"),
         }
     }
@@ -97,7 +102,8 @@ impl Scene<'_> {
             if let Some(p) = positions.iter().find(|p| !p.waits) {
                 return Found::Culprit(self.place(rank, p), "it does not get on".into());
             }
-            if positions.is_empty() {
+            // One of another machine that waits too has said so.
+            if positions.is_empty() && self.board.process(rank).is_some() {
                 idle.get_or_insert(rank);
             }
             for p in &positions {
@@ -108,15 +114,11 @@ impl Scene<'_> {
                 }
             }
         }
-        match idle {
-            Some(rank) => {
-                let state = match self.board.life(rank) {
-                    Life::Unknown => "nothing is known of it on this machine",
-                    _ => "it does not come",
-                };
-                Found::Culprit(self.last_place(rank), state.into())
-            }
-            None => Found::Waiting(waiting),
+        let silent = missing.iter().find(|r| self.silent.contains(r)).or(self.silent.first());
+        match (silent, idle) {
+            (Some(&rank), _) => Found::Culprit(self.last_place(rank), "it does not answer".into()),
+            (None, Some(rank)) => Found::Culprit(self.last_place(rank), "it does not come".into()),
+            (None, None) => Found::Waiting(waiting),
         }
     }
 }

@@ -168,12 +168,14 @@ impl Run {
                 std::thread::sleep(Duration::from_millis(5));
             }
         }
+        let in_vain = matches!(error, RunError::Communication { error: CommError::Timeout { .. }, .. });
+        let silent = if in_vain { self.world.silent() } else { Vec::new() };
         if !board.claim() {
             return self.elsewhere();
         }
         let error = match error {
             RunError::Communication { place, error, .. } => {
-                let scene = Scene { plan: &self.plan, board, next: place.step };
+                let scene = Scene { plan: &self.plan, board, next: place.step, silent };
                 scene.explain(place, error)
             }
             e => e,
