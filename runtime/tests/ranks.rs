@@ -88,7 +88,7 @@ fn conforms_for_1_to_16_ranks_up_to_64_mb() {
         for ranks in 1..=16 {
             conform(ranks, "0,1,7,333");
         }
-        conform(4, "65537,4194304");
+        conform(4, "65537,1048576");
         conform(2, "16777216");
     }
 }

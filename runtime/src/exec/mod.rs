@@ -21,6 +21,7 @@ pub mod fault;
 mod gather;
 mod instruction;
 mod kernel;
+mod options;
 mod place;
 mod rank;
 mod session;
@@ -29,8 +30,9 @@ mod worker;
 pub use culprit::died;
 pub use error::RunError;
 pub use kernel::{KernelArg, KernelLauncher, LaunchContext, NoKernels};
+pub use options::{Divergence, Options, StepReport};
 pub use place::Place;
-pub use session::{Divergence, Options, Session, StepReport};
+pub use session::Session;
 
 use crate::plan::Plan;
 use msc_ir::Tensor;
