@@ -6,6 +6,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+/// How often a waiting rank lets other threads run before it sleeps.
+const YIELDS: u32 = 20;
+
 /// What a rank publishes at a meeting: its call, and the memory that others may touch until the call ends.
 #[derive(Clone, Copy)]
 pub(super) struct Post {
@@ -117,6 +120,7 @@ impl Group {
             }
         }
         let since = Instant::now();
+        let mut yields = 0;
         // A meeting that took place counts, whatever failed since.
         while s.round == round {
             if s.failure.is_none() && self.shared.aborted.load(Ordering::SeqCst) {
@@ -138,7 +142,15 @@ impl Group {
                     return Err(failure.clone());
                 }
             }
-            s = self.changed.wait_timeout(s, LOOK).unwrap_or_else(PoisonError::into_inner).0;
+            if yields < YIELDS {
+                // Others are mostly about to come: to sleep and be woken takes longer than a small collective.
+                yields += 1;
+                drop(s);
+                std::thread::yield_now();
+                s = self.lock();
+            } else {
+                s = self.changed.wait_timeout(s, LOOK).unwrap_or_else(PoisonError::into_inner).0;
+            }
         }
         Ok(s)
     }
