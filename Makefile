@@ -60,6 +60,8 @@ bench: setup
 	target/release/examples/synthetic target/bench
 	target/release/examples/measure target/bench/*.mlir $(wildcard $(if $(MSC_FIXTURES),$(MSC_FIXTURES)/../real/*/model.mlir*))
 	cargo run --release -q -p msc-codegen --example bench_rows
+	cargo build --release -q -p msc-runtime --no-default-features --example bandwidth
+	for n in 2 4; do mpirun --allow-run-as-root --oversubscribe -n $$n target/release/examples/bandwidth; done
 
 fuzz: setup
 	@scripts/fuzz.sh

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Installs what the build needs and does nothing where it is already there.
+# Installs what the build and the tests need (Open MPI: the tests alone) and does nothing where it is already there.
 set -euo pipefail
 
 packages=(llvm-22-dev libmlir-22-dev mlir-22-tools libpolly-22-dev clang-22 libclang-22-dev
-  zlib1g-dev libzstd-dev g++ python3-venv)
+  zlib1g-dev libzstd-dev g++ python3-venv openmpi-bin)
 
 if ! command -v cargo >/dev/null; then
   echo "setup: no cargo found; install the Rust toolchain (1.95 or newer) with rustup first" >&2

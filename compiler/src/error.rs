@@ -1,6 +1,5 @@
 //! Errors of the command, and its exit codes.
 
-use msc_runtime::exec::RunError;
 use std::path::PathBuf;
 use thiserror::Error;
 
@@ -31,6 +30,15 @@ pub enum Error {
     /// A run failed.
     #[error(transparent)]
     Run(#[from] msc_runtime::exec::RunError),
+    /// The ranks of a run do not meet.
+    #[error(transparent)]
+    Join(#[from] msc_runtime::comm::shm::JoinError),
+    /// The run failed; another process says why.
+    #[error("")]
+    Told {
+        /// The exit status that fits.
+        status: u8,
+    },
     /// A kernel could not be compiled for this machine.
     #[error(transparent)]
     Kernel(#[from] msc_runtime::cpu::KernelError),
@@ -84,8 +92,9 @@ impl Error {
     /// 128 and the signal's number after a signal.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Error::Run(RunError::Carry { .. } | RunError::Input { .. }) => 2,
-            Error::Check(_) | Error::Run(_) | Error::Verify(_) => 1,
+            Error::Run(e) => e.status(),
+            Error::Told { status } => *status,
+            Error::Check(_) | Error::Verify(_) | Error::Join(_) => 1,
             Error::Frontend(e) if e.code().is_internal() => 70,
             Error::Interrupted { signal, .. } => 128 + *signal as u8,
             Error::Program(_) | Error::Pass(msc_passes::PassError::Broken { .. }) => 70,

@@ -12,7 +12,8 @@ use msc::config::Config;
 use msc::kernel_check;
 use msc::pipeline::{self, Outcome};
 use msc::reshard::{ReshardOptions, reshard};
-use msc::run::{RunOptions, run};
+use msc::run::launch::Comm;
+use msc::run::{self, RunOptions};
 use msc::stages::Stage;
 use msc::{Error, Result};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -35,7 +36,7 @@ struct Cli {
 enum Command {
     /// Compiles a training step into a plan.
     Compile(Compile),
-    /// Runs a plan on this machine, every rank of it.
+    /// Runs a plan: every rank of it on this machine, or the rank that a launcher gave this process.
     Run(Box<Run>),
     /// Compares a step's kernels over all back ends, or shows them.
     Kernels(Kernels),
@@ -115,6 +116,10 @@ struct Run {
     /// Prints JSON lines.
     #[arg(long)]
     json: bool,
+    /// Ranks as threads, as processes, or as processes that mpirun started: auto (what the launcher's environment says,
+    /// else threads), threads, processes, mpi.
+    #[arg(long, value_name = "BACK END", default_value = "auto")]
+    comm: Comm,
     /// Seconds after which a collective that a rank does not join fails the run.
     #[arg(long, default_value_t = 60)]
     comm_timeout: u64,
@@ -166,6 +171,7 @@ fn main() -> ExitCode {
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
+        Err(e @ msc::Error::Told { .. }) => ExitCode::from(e.exit_code()),
         Err(e) => {
             let _ = writeln!(std::io::stderr(), "error: {e}");
             ExitCode::from(e.exit_code())
@@ -192,11 +198,12 @@ fn train(r: Run) -> Result<()> {
         peak_tflops: r.peak_tflops,
         json: r.json,
         progress: std::io::stderr().is_terminal(),
+        comm: r.comm,
         comm_timeout: r.comm_timeout,
         interrupt: interrupt()?,
         ..given
     };
-    run(&options, &mut std::io::stdout())
+    run::train(&options, &mut std::io::stdout())
 }
 
 /// The number of the first signal that asks to stop: the run ends after the step. A second one ends it at once.

@@ -6,6 +6,7 @@ use msc_ir::interp::{Mode, run_ranks};
 use msc_ir::program::KernelId;
 use msc_ir::text::parse;
 use msc_ir::{Storage, Tensor};
+use msc_runtime::exec::fault::{Fault, Kind};
 use msc_runtime::exec::{
     KernelArg, KernelLauncher, LaunchContext, NoKernels, Options, RunError, Session, run,
 };
@@ -202,10 +203,32 @@ fn a_stalled_rank_is_named_by_those_that_wait() {
         Ok(())
     });
     assert!(took < Duration::from_secs(10), "{took:?}");
-    let want = "MSC-R0005: rank 0, step 1, instruction 3 (collective all_gather), step.mlir:8:3 (gathered): \
-                MSC-N0001: all_gather: rank 1 did not come within 0.5 s; \
-                busy: rank 1, step 1, instruction 1 (kernel pass_on), step.mlir:7:3 (hidden)";
+    let want = "MSC-R0010: rank 1, step 1, instruction 1 (kernel pass_on), step.mlir:7:3 (hidden): it does not get \
+                on; rank 0, step 1, instruction 3 (collective all_gather over tp, ranks 0 1), step.mlir:8:3 \
+                (gathered) waited 0.5 s for it";
     assert_eq!(message, want);
+}
+
+/// After the last collective nobody waits for a rank but the end of the step.
+#[test]
+fn a_rank_that_does_not_end_its_step_is_named() {
+    let m = parse(STEP).expect("the text is right");
+    let program = lower(&m);
+    let instruction = program.instructions.len() - 1;
+    let fault = Some(Fault { kind: Kind::Stall, rank: 1, step: 1, instruction });
+    let options = Options { comm_timeout: Duration::from_millis(500), fault, ..Options::default() };
+    let plan = plan_of(&m, &[program], &[]);
+    let begun = Instant::now();
+    let e = run(plan, Arc::new(NoKernels), step_inputs(), 3, &options, &mut |_, _| ControlFlow::Continue(()))
+        .expect_err("the fault is seen");
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+    let (said, place) =
+        (e.to_string(), format!("MSC-R0010: rank 1, step 1, instruction {instruction} (interpret add)"));
+    assert!(said.starts_with(&place), "{said}");
+    assert!(
+        said.ends_with("it does not get on; rank 0, which has ended the step, waited 0.5 s for it"),
+        "{said}"
+    );
 }
 
 #[test]

@@ -82,7 +82,8 @@ pub fn trained(
     let kernels: Arc<TileKernels> = Arc::new(kernels);
     let donated = plan.entry().params.iter().any(|p| p.alias.is_some());
     let carry = if donated { Vec::new() } else { meta::state_pairs(dir) };
-    let settings = exec::Options { comm_timeout: Duration::from_secs(300), carry };
+    let settings =
+        exec::Options { comm_timeout: Duration::from_secs(300), carry, ..exec::Options::default() };
     let probe = exec::Session::new(plan.clone(), kernels.clone(), &settings).map_err(|e| text(&e))?;
     let types = (0..plan.entry().params.len()).filter_map(|i| probe.input_type(i)).collect::<Vec<_>>();
     drop(probe);

@@ -9,12 +9,18 @@ use msc_runtime::data::{self, DataError};
 use msc_runtime::exec::Session;
 use std::path::Path;
 
-/// Saves parameters and state, as they are before the next step, with the number of steps.
+/// Saves parameters and state, as they are before the next step, with the number of steps: in the process
+/// of rank 0, but all have to call it.
 pub(super) fn save(session: &Session, inputs: &Inputs, path: &Path) -> Result<()> {
     let entry = session.plan().entry();
     let mut tensors = Vec::new();
     for n in inputs.kept() {
-        tensors.push((entry.params[n].name.as_str(), session.input(n)?));
+        if let Some(value) = session.input_at_root(n)? {
+            tensors.push((entry.params[n].name.as_str(), value));
+        }
+    }
+    if !session.is_root() {
+        return Ok(());
     }
     let refs: Vec<(&str, &Tensor)> = tensors.iter().map(|(n, t)| (*n, t)).collect();
     data::shards::write_state(session.plan(), path, &refs, Some(inputs.start + session.steps() as u64))?;

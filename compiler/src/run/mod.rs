@@ -2,17 +2,28 @@
 //!
 //! Inputs come from files ([`inputs`]), from the data, from `--set`, and from `--init` for the rest; steps report
 //! through [`lines`]; [`held`] takes them where nothing runs yet; [`finish`] saves and judges what they leave.
+//!
+//! Ranks are threads of this process, or processes ([`launch`]) that this one starts ([`parent`]) or a launcher has
+//! started. Then each runs its [`rank`], by the same code with the same options: whatever decides what is done next is
+//! the same in all of them, or rank 0's.
 
 mod finish;
 pub mod held;
 pub mod inputs;
+pub mod launch;
 mod lines;
+mod parent;
+mod rank;
 mod reference;
+
+pub use rank::train;
 
 use crate::error::{Error, Result};
 use inputs::Inputs;
 use lines::{Lines, Measured};
 use msc_ir::{DType, TensorType};
+use msc_runtime::comm::World;
+use msc_runtime::comm::local::LocalWorld;
 use msc_runtime::cpu::{TileKernels, default_cache};
 use msc_runtime::data;
 use msc_runtime::data::file::TensorFile;
@@ -71,6 +82,8 @@ pub struct RunOptions {
     pub json: bool,
     /// Whether to show a progress bar.
     pub progress: bool,
+    /// How ranks come to be and meet; only [`train`] reads it.
+    pub comm: launch::Comm,
     /// Seconds after which a collective that a rank does not join fails the run.
     pub comm_timeout: u64,
     /// The number of a signal that asks to stop, once there is one.
@@ -99,20 +112,33 @@ impl Signature {
     }
 }
 
-/// Runs a plan; progress goes to `out`.
+/// Runs a plan, all ranks as threads of this process; progress goes to `out`.
 ///
 /// # Errors
 /// Bad plans, options and data, a failed run, outputs that do not agree with the reference, and
 /// [`Error::Interrupted`].
 pub fn run(options: &RunOptions, out: &mut dyn Write) -> Result<()> {
     check_options(options)?;
+    threads(options, Arc::new(Plan::open(&options.plan)?), out)
+}
+
+/// Runs all ranks as threads of this process.
+fn threads(options: &RunOptions, plan: Arc<Plan>, out: &mut dyn Write) -> Result<()> {
+    let world = LocalWorld::new(plan.mesh().ranks(), Duration::from_secs(options.comm_timeout));
+    run_in(options, plan, Arc::new(world), out)
+}
+
+/// Runs those ranks of a plan that are this process's in a world; the options are checked.
+fn run_in(options: &RunOptions, plan: Arc<Plan>, world: Arc<dyn World>, out: &mut dyn Write) -> Result<()> {
     let reference = options.losses.as_deref().map(reference::losses).transpose()?;
-    let plan = Arc::new(Plan::open(&options.plan)?);
     let carry = inputs::carry_pairs(plan.entry(), &options.carry)?;
     let kernels =
         Arc::new(TileKernels::compile(&plan.kernels, default_cache().as_deref()).map_err(Error::Kernel)?);
     let comm_timeout = Duration::from_secs(options.comm_timeout);
-    let mut session = Session::new(plan.clone(), kernels, &exec::Options { comm_timeout, carry })?;
+    let fault =
+        std::env::var(exec::fault::VARIABLE).ok().map(|f| f.parse()).transpose().map_err(Error::Usage)?;
+    let settings = exec::Options { comm_timeout, carry, fault };
+    let mut session = Session::in_world(plan.clone(), kernels, &settings, world)?;
     let signature = Signature::of(&session);
     let shown = lines::losses(&session, &signature.outputs);
     let mut lines = Lines::new(options, out, &plan, &shown);
@@ -153,7 +179,7 @@ pub fn run(options: &RunOptions, out: &mut dyn Write) -> Result<()> {
         }
         let wanted = reference.as_ref().and_then(|r| r.get(step as usize - 1));
         lines.step(&Measured { step, losses: &losses, duration: report.duration, tokens, wanted });
-        let signal = options.interrupt.load(Ordering::Relaxed);
+        let signal = session.agree(options.interrupt.load(Ordering::Relaxed))?;
         if signal != 0 {
             stopped = Some(signal);
             break;
@@ -171,11 +197,14 @@ pub fn run(options: &RunOptions, out: &mut dyn Write) -> Result<()> {
         lines.note(&format!("warning: {d}"));
     }
     if let Some(signal) = stopped {
-        return Err(interrupted(signal, options, &session, &inputs));
+        return interrupted(signal, options, &session, &inputs);
     }
     if let Some(path) = &options.save {
         finish::save(&session, &inputs, path)?;
         lines.saved(path, inputs.start + session.steps() as u64);
+    }
+    if !session.is_root() {
+        return Ok(());
     }
     lines.deviation(reference.is_some());
     if let Some(path) = &options.out {
@@ -232,12 +261,10 @@ fn check_options(o: &RunOptions) -> Result<()> {
     Ok(())
 }
 
-/// Saves the state after a signal: where the user says, or else beside the plan.
-fn interrupted(signal: usize, o: &RunOptions, session: &Session, inputs: &Inputs) -> Error {
+/// Saves the state after a signal: where the user says, or else beside the plan. The process of rank 0 says so.
+fn interrupted(signal: usize, o: &RunOptions, session: &Session, inputs: &Inputs) -> Result<()> {
     let path = o.save.clone().unwrap_or_else(|| o.plan.with_extension("state.safetensors"));
     let step = inputs.start + session.steps() as u64;
-    match finish::save(session, inputs, &path) {
-        Ok(()) => Error::Interrupted { signal, step, path },
-        Err(e) => e,
-    }
+    finish::save(session, inputs, &path)?;
+    if session.is_root() { Err(Error::Interrupted { signal, step, path }) } else { Ok(()) }
 }

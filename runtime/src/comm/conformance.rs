@@ -11,9 +11,9 @@ use msc_ir::{DType, Monoid, Storage, Tensor};
 /// Element types that are reduced, with a monoid for which order, overflow or rounding matters.
 const REDUCTIONS: [(DType, Monoid); 12] = [
     (DType::F32, Monoid::Sum),
+    (DType::BF16, Monoid::Sum),
     (DType::F32, Monoid::Max),
     (DType::F32, Monoid::Product),
-    (DType::BF16, Monoid::Sum),
     (DType::BF16, Monoid::Min),
     (DType::F16, Monoid::Sum),
     (DType::F64, Monoid::Sum),
@@ -23,6 +23,10 @@ const REDUCTIONS: [(DType, Monoid); 12] = [
     (DType::U32, Monoid::Or),
     (DType::I1, Monoid::Sum),
 ];
+
+/// Elements beyond which only the first types are reduced, and only in the whole world: data of all ranks are made by
+/// each rank, in minutes.
+const LARGE: usize = 1 << 20;
 
 type Check = Result<(), String>;
 
@@ -35,7 +39,8 @@ fn values(dtype: DType, n: usize, seed: u64) -> Tensor {
         (s >> 11) as f64 / (1u64 << 53) as f64
     };
     // Magnitudes over twelve decades, so that another order of summation gives other bits.
-    let v: Vec<f64> = (0..n).map(|_| (next() - 0.5) * 10f64.powf(12.0 * next() - 6.0)).collect();
+    let power = |x: f64| f64::from_bits((1003 + (41.0 * x) as u64) << 52);
+    let v: Vec<f64> = (0..n).map(|_| (next() - 0.5) * power(next())).collect();
     Tensor::new([n], Storage::from_f64s(dtype, &v))
 }
 
@@ -64,7 +69,8 @@ pub fn check_rank(world: &dyn World, rank: usize, sizes: &[usize]) -> Check {
     let parity: Vec<usize> = everyone.iter().copied().filter(|r| r % 2 == rank % 2).collect();
     for (tag, members) in [everyone.clone(), backwards, halves, parity].iter().enumerate() {
         let c = world.communicator(rank, members, tag as u64).map_err(|e| e.to_string())?;
-        group(&*c, members, sizes, tag as u64)?;
+        let some: Vec<usize> = sizes.iter().copied().filter(|&n| tag == 0 || n < LARGE).collect();
+        group(&*c, members, &some, tag as u64)?;
     }
     // Chains of pairs: every rank but the ends is in two groups.
     for first in 0..n.saturating_sub(1) {
@@ -83,7 +89,8 @@ fn group(c: &dyn Communicator, members: &[usize], sizes: &[usize], seed: u64) ->
     }
     for &n in sizes {
         let seed = seed * 1000 + n as u64 % 997;
-        for (dtype, monoid) in REDUCTIONS {
+        let count = if n < LARGE { REDUCTIONS.len() } else { 2 };
+        for &(dtype, monoid) in &REDUCTIONS[..count] {
             reductions(c, members, dtype, monoid, n, seed)?;
         }
         moves(c, members, n, seed)?;

@@ -7,16 +7,16 @@
 mod group;
 mod mail;
 
-use super::{CommError, Communicator, Result, World, reduce::reduce_at};
-use group::{Call, Group, Post};
+use super::arguments::{self, equal_parts, part, whole_elements};
+use super::board::Board;
+use super::call::Call;
+use super::{CommError, Communicator, LOOK, Result, World, reduce::reduce_at};
+use group::{Group, Post};
 use msc_ir::{DType, Monoid};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-
-/// How often a waiting rank looks whether the world was aborted.
-const LOOK: Duration = Duration::from_millis(20);
 
 /// What all groups of a world share.
 struct Shared {
@@ -30,6 +30,7 @@ pub struct LocalWorld {
     ranks: usize,
     shared: Arc<Shared>,
     groups: Arc<Mutex<Groups>>,
+    board: Arc<Board>,
 }
 
 /// Groups by members and tag.
@@ -39,7 +40,7 @@ impl LocalWorld {
     /// A world of `ranks` ranks in which no call waits longer than `timeout`.
     pub fn new(ranks: usize, timeout: Duration) -> LocalWorld {
         let shared = Arc::new(Shared { timeout, aborted: AtomicBool::new(false) });
-        LocalWorld { ranks, shared, groups: Arc::default() }
+        LocalWorld { ranks, shared, groups: Arc::default(), board: Arc::new(Board::private(ranks)) }
     }
 }
 
@@ -48,15 +49,16 @@ impl World for LocalWorld {
         self.ranks
     }
 
+    fn here(&self) -> Vec<usize> {
+        (0..self.ranks).collect()
+    }
+
+    fn board(&self) -> &Arc<Board> {
+        &self.board
+    }
+
     fn communicator(&self, rank: usize, members: &[usize], tag: u64) -> Result<Box<dyn Communicator>> {
-        let distinct = members.iter().enumerate().all(|(i, m)| !members[..i].contains(m));
-        let position = members.iter().position(|&m| m == rank);
-        let (Some(position), true) = (position, distinct && members.iter().all(|&m| m < self.ranks)) else {
-            return Err(CommError::Argument {
-                call: "communicator",
-                message: format!("{members:?} are not distinct ranks with {rank} among them"),
-            });
-        };
+        let position = arguments::position(rank, members, self.ranks)?;
         // A thread that panics while it holds the lock leaves the map whole.
         let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
         let group = groups
@@ -76,30 +78,6 @@ struct LocalCommunicator {
     world: LocalWorld,
     group: Arc<Group>,
     me: usize,
-}
-
-fn argument<T>(call: &'static str, message: String) -> Result<T> {
-    Err(CommError::Argument { call, message })
-}
-
-/// The bytes of part `i` of `n` nearly equal parts of `bytes` bytes, cut between elements of `width` bytes.
-fn part(bytes: usize, width: usize, i: usize, n: usize) -> std::ops::Range<usize> {
-    let at = |k: usize| (bytes / width) * k / n * width;
-    at(i)..at(i + 1)
-}
-
-fn whole_elements(call: &'static str, bytes: usize, dtype: DType) -> Result<()> {
-    if bytes.is_multiple_of(dtype.size_bytes()) {
-        return Ok(());
-    }
-    argument(call, format!("{bytes} bytes are not whole elements of {dtype}"))
-}
-
-fn equal_parts(call: &'static str, whole: usize, part: Option<usize>) -> Result<()> {
-    if part == Some(whole) {
-        return Ok(());
-    }
-    argument(call, format!("{whole} bytes are not the parts of all ranks"))
 }
 
 impl Communicator for LocalCommunicator {
@@ -175,11 +153,7 @@ impl Communicator for LocalCommunicator {
 
     fn all_to_all_v(&self, input: &[u8], send: &[usize], output: &mut [u8], receive: &[usize]) -> Result<()> {
         const CALL: &str = "all_to_all_v";
-        if send.len() != self.size() || receive.len() != self.size() {
-            return argument(CALL, format!("counts for {} and {} ranks", send.len(), receive.len()));
-        }
-        equal_parts(CALL, input.len(), total(send))?;
-        equal_parts(CALL, output.len(), total(receive))?;
+        arguments::counts(CALL, self.size(), (input.len(), send), (output.len(), receive))?;
         let mut post = Post::new(Call::AllToAllV, input.as_ptr());
         post.counts = send.as_ptr();
         let phase = self.group.meet(self.me, post)?;
@@ -211,9 +185,7 @@ impl Communicator for LocalCommunicator {
     }
 
     fn broadcast(&self, root: usize, data: &mut [u8]) -> Result<()> {
-        if root >= self.size() {
-            return argument("broadcast", format!("{root} is no position of a group of {}", self.size()));
-        }
+        arguments::root("broadcast", root, self.size())?;
         let (bytes, mine) = (data.len(), data.as_mut_ptr());
         let phase = self.group.meet(self.me, Post::new(Call::Broadcast { root, bytes }, mine))?;
         if self.me != root {
@@ -224,12 +196,12 @@ impl Communicator for LocalCommunicator {
     }
 
     fn send(&self, to: usize, data: &[u8]) -> Result<()> {
-        self.peer("send", to)?;
+        arguments::peer("send", self.me, to, self.size())?;
         self.group.send(self.me, to, data)
     }
 
     fn receive(&self, from: usize, data: &mut [u8]) -> Result<()> {
-        self.peer("receive", from)?;
+        arguments::peer("receive", self.me, from, self.size())?;
         self.group.receive(from, self.me, data)
     }
 
@@ -239,26 +211,7 @@ impl Communicator for LocalCommunicator {
     }
 
     fn subgroup(&self, members: &[usize], tag: u64) -> Result<Box<dyn Communicator>> {
-        let ranks: Option<Vec<usize>> = members.iter().map(|&m| self.group.members.get(m).copied()).collect();
-        match ranks {
-            Some(ranks) => self.world.communicator(self.group.members[self.me], &ranks, tag),
-            None => {
-                let n = self.size();
-                argument("subgroup", format!("{members:?} are not positions of a group of {n}"))
-            }
-        }
-    }
-}
-
-fn total(counts: &[usize]) -> Option<usize> {
-    counts.iter().try_fold(0usize, |n, &c| n.checked_add(c))
-}
-
-impl LocalCommunicator {
-    fn peer(&self, call: &'static str, peer: usize) -> Result<()> {
-        if peer < self.size() && peer != self.me {
-            return Ok(());
-        }
-        argument(call, format!("{peer} is no other position of a group of {}", self.size()))
+        let ranks = arguments::subgroup(&self.group.members, members)?;
+        self.world.communicator(self.group.members[self.me], &ranks, tag)
     }
 }

@@ -1,7 +1,8 @@
 //! Communication between ranks.
 //!
 //! A [`World`] holds all ranks of a run and hands out [`Communicator`]s: groups of ranks in a given order. One
-//! trait, several back ends; [`conformance`] is what every back end must pass.
+//! trait, three back ends: [`local`] for threads of one process, [`shm`] for processes of one machine, [`mpi`] for
+//! processes that a launcher of MPI started. [`conformance`] is what every back end must pass.
 //!
 //! Calls block. What overlaps communication with computation is the executor: every rank issues its collectives
 //! from a thread of its own that runs nothing else, and streams meet in waits.
@@ -13,15 +14,32 @@
 //! **Failure.** No call waits longer than the world's timeout for other ranks, and [`World::abort`] ends all
 //! waiting at once. After a failure a group is of no further use.
 
+mod arguments;
+pub mod board;
+mod call;
 pub mod conformance;
 pub mod local;
+pub mod mpi;
+mod point;
+mod process;
 mod reduce;
+pub mod shm;
 
+pub use process::Life;
 pub use reduce::reduce;
 
+use board::Board;
 use msc_ir::{DType, Monoid};
+use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
+
+/// How often a waiting rank looks whether it waits in vain.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// The tag of groups that meet between steps only. Processes may be late there, because one reads or writes files:
+/// they are waited for as long as they run and are not within a step, up to ten timeouts.
+pub const BETWEEN: u64 = u64::MAX;
 
 /// Why a call failed. It has then delivered nothing, and no other rank touches the caller's memory any more.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -59,6 +77,33 @@ pub enum CommError {
         /// What it called.
         other: String,
     },
+    /// The process of a rank is gone.
+    #[error(
+        "MSC-N0005: {call}: rank {rank} {}",
+        if *ended { "has ended its run already" } else { "is gone: its process died" }
+    )]
+    Lost {
+        /// The call that waited for it.
+        call: &'static str,
+        /// The rank.
+        rank: usize,
+        /// Whether it had ended its work.
+        ended: bool,
+    },
+    /// The system gives no shared memory for a group.
+    #[error("MSC-N0006: shared memory {path}: {error}")]
+    Memory {
+        /// The file in memory.
+        path: String,
+        /// What the system says.
+        error: String,
+    },
+    /// MPI failed.
+    #[error("MSC-N0008: MPI: {message}")]
+    Library {
+        /// What it said.
+        message: String,
+    },
     /// Arguments that do not fit the call.
     #[error("MSC-N0004: {call}: {message}")]
     Argument {
@@ -80,6 +125,12 @@ pub trait World: Send + Sync {
     /// Number of ranks.
     fn ranks(&self) -> usize;
 
+    /// The ranks of this process.
+    fn here(&self) -> Vec<usize>;
+
+    /// What ranks know of each other beside what they send.
+    fn board(&self) -> &Arc<Board>;
+
     /// The communicator of the ranks `members`, in this order, for the rank `rank` of this process, which is one
     /// of them. Members that pass the same `members` and `tag` meet; different tags keep groups of the same
     /// ranks apart.
@@ -90,6 +141,15 @@ pub trait World: Send + Sync {
 
     /// Ends all waiting in this world, now and later.
     fn abort(&self);
+
+    /// Asks all ranks of which the board does not know whether they wait too; those that do not say so in time. Called by
+    /// a rank that has waited in vain.
+    fn silent(&self) -> Vec<usize> {
+        Vec::new()
+    }
+
+    /// Says that the ranks of this process have done their work: who waits for one of them now waits in vain.
+    fn end(&self) {}
 }
 
 /// A rank's end of a group. At most one thread of a rank may be in a call at a time.
@@ -122,8 +182,7 @@ pub trait Communicator: Send + Sync {
     /// Every rank gets rank `root`'s `data`.
     fn broadcast(&self, root: usize, data: &mut [u8]) -> Result<()>;
 
-    /// Sends to a rank of the group; returns when the message is received. Messages between two ranks arrive in
-    /// order.
+    /// Sends to a rank of the group; returns when that rank receives. Messages between two ranks arrive in order.
     fn send(&self, to: usize, data: &[u8]) -> Result<()>;
 
     /// Receives a message of this very length.

@@ -1,31 +1,10 @@
 //! What can go wrong in a run.
 
+use super::place::Place;
 use crate::comm::CommError;
 use msc_ir::IrError;
-use std::fmt;
+use std::time::Duration;
 use thiserror::Error;
-
-/// A place in a run.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Place {
-    /// The rank.
-    pub rank: usize,
-    /// The step, from 0.
-    pub step: usize,
-    /// Position in the rank's instruction list.
-    pub instruction: usize,
-    /// What the instruction does: its action, and the op or kernel.
-    pub what: String,
-    /// Where the source says so, with the user's name.
-    pub source: String,
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Place { rank, step, instruction, what, source } = self;
-        write!(f, "rank {rank}, step {step}, instruction {instruction} ({what}), {source}")
-    }
-}
 
 /// Why a run ended early.
 #[derive(Debug, Clone, PartialEq, Error)]
@@ -98,6 +77,45 @@ pub enum RunError {
         /// What the system said.
         message: String,
     },
+    /// A rank for which others wait does not come.
+    #[error("MSC-R0010: {culprit}: {state}; {waiter} waited {} s for it", timeout.as_secs_f64())]
+    Stalled {
+        /// The rank that does not get on, and where it is.
+        culprit: Box<Place>,
+        /// What is known of it.
+        state: String,
+        /// Who waited for it, and where.
+        waiter: String,
+        /// How long.
+        timeout: Duration,
+    },
+    /// A rank's process is gone.
+    #[error("MSC-R0011: {place}: {how}")]
+    Died {
+        /// Where it was.
+        place: Box<Place>,
+        /// How it ended.
+        how: String,
+    },
+    /// The run failed in another process, which has said why.
+    #[error("{text}")]
+    Elsewhere {
+        /// What it said.
+        text: String,
+        /// The exit status that fits.
+        status: u8,
+    },
+}
+
+impl RunError {
+    /// The exit status that fits: 2 for what the user gave, 1 for a run that failed.
+    pub fn status(&self) -> u8 {
+        match self {
+            RunError::Carry { .. } | RunError::Input { .. } => 2,
+            RunError::Elsewhere { status, .. } => *status,
+            _ => 1,
+        }
+    }
 }
 
 fn culprits(others: &[String]) -> String {

@@ -1,4 +1,4 @@
-//! The executor: runs a plan's programs on the ranks of this process.
+//! The executor: runs a plan's programs on the ranks of this process, all of the plan's or one of them.
 //!
 //! Every rank has one arena, allocated before the first step, and one thread for each stream of its program;
 //! collectives are on communication streams, so they progress on threads that never run a kernel. A thread walks
@@ -9,22 +9,30 @@
 //! [`Session`] is the interface: inputs in, steps, outputs out; [`run`] drives it. Donated state stays on the
 //! ranks from step to step.
 //!
-//! A rank that fails, panics or does not come to a collective makes every other stop; one [`RunError`] says
-//! where.
+//! A rank that fails, panics, dies or does not come to a collective makes every other stop; one [`RunError`] says
+//! where, found by [`culprit`] on the board that all ranks write on. [`fault`] makes ranks fail in tests.
 
 mod arena;
 mod carry;
 mod communicate;
+mod culprit;
 mod error;
+pub mod fault;
+mod gather;
 mod instruction;
 mod kernel;
+mod options;
+mod place;
 mod rank;
 mod session;
 mod worker;
 
-pub use error::{Place, RunError};
+pub use culprit::died;
+pub use error::RunError;
 pub use kernel::{KernelArg, KernelLauncher, LaunchContext, NoKernels};
-pub use session::{Divergence, Options, Session, StepReport};
+pub use options::{Divergence, Options, StepReport};
+pub use place::Place;
+pub use session::Session;
 
 use crate::plan::Plan;
 use msc_ir::Tensor;

@@ -1,21 +1,19 @@
 //! What the threads of a rank share.
 
 use super::arena::Arena;
-use super::error::{Place, RunError};
+use super::error::RunError;
+use super::place::Place;
+use crate::comm::board::{Board, Position};
 use crate::comm::{Communicator, World};
 use crate::plan::Plan;
-use msc_ir::program::{Action, BufferId, CommunicatorId, Instruction, Placement, Program, agree};
-use msc_ir::{ConstId, Operation};
+use msc_ir::ConstId;
+use msc_ir::program::{Action, BufferId, CommunicatorId, Placement, Program, agree};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// How often a waiting thread looks whether the run has failed.
 pub(super) const LOOK: Duration = Duration::from_millis(20);
-
-/// A position that says: nothing is being executed.
-const IDLE: u64 = u64::MAX;
 
 /// Constants of buffers that the plan holds in short, filled; shared by all ranks.
 pub(super) type Splats = BTreeMap<ConstId, Arena>;
@@ -33,8 +31,8 @@ pub(super) struct Rank {
     changed: Condvar,
     /// For each instruction its event, if it has one.
     event_of: Vec<Option<u32>>,
-    /// For each stream what it executes: step and instruction.
-    positions: Vec<AtomicU64>,
+    /// Where is noted what the streams execute.
+    board: Arc<Board>,
 }
 
 impl Rank {
@@ -75,7 +73,7 @@ impl Rank {
             events: Mutex::new(vec![0; events as usize]),
             changed: Condvar::new(),
             event_of,
-            positions: p.streams.iter().map(|_| AtomicU64::new(IDLE)).collect(),
+            board: Arc::clone(world.board()),
         })
     }
 
@@ -160,54 +158,18 @@ impl Rank {
         self.changed.notify_all();
     }
 
-    /// Notes what a stream executes.
-    pub fn begin(&self, stream: usize, step: usize, instruction: usize) {
-        self.positions[stream].store((step as u64) << 32 | instruction as u64, Ordering::Relaxed);
+    /// Notes what a stream executes, and whether it waits there for others.
+    pub fn begin(&self, stream: usize, step: usize, instruction: usize, waits: bool) {
+        self.board.begin(self.rank, stream, Position { step, instruction, waits });
     }
 
     /// Notes that a stream executes nothing.
     pub fn rest(&self, stream: usize) {
-        self.positions[stream].store(IDLE, Ordering::Relaxed);
-    }
-
-    /// What the streams execute: step and instruction.
-    pub fn positions(&self) -> impl Iterator<Item = (usize, usize)> {
-        let at = self.positions.iter().map(|p| p.load(Ordering::Relaxed)).filter(|&p| p != IDLE);
-        at.map(|p| ((p >> 32) as usize, (p & u64::from(u32::MAX)) as usize))
+        self.board.rest(self.rank, stream);
     }
 
     /// A place for messages.
     pub fn place(&self, step: usize, instruction: usize) -> Box<Place> {
-        let p = self.program();
-        let (what, source) = match p.instructions.get(instruction) {
-            Some(i) => (self.what(i), self.source(i)),
-            None => (String::new(), String::new()),
-        };
-        Box::new(Place { rank: self.rank, step, instruction, what, source })
-    }
-
-    fn what(&self, i: &Instruction) -> String {
-        let name = i.action.name();
-        match &i.action {
-            Action::Interpret(op) | Action::Collective { op, .. } => format!("{name} {}", op.name()),
-            Action::LibraryCall { library, op } => format!("{name} {library} for {}", op.name()),
-            Action::Kernel(k) => {
-                let kernel = self.plan.kernels.get(k.0 as usize);
-                format!("{name} {}", kernel.map_or("?", |k| &k.name))
-            }
-            _ => name.to_string(),
-        }
-    }
-
-    /// Source line and the user's name: that of the location, or else of a buffer.
-    fn source(&self, i: &Instruction) -> String {
-        let p = self.program();
-        let locations = &self.plan.module.locations;
-        let source = locations.describe(i.loc);
-        let named = |b: &&BufferId| !p.buffer(**b).name.is_empty();
-        match i.writes.iter().chain(&i.reads).find(named) {
-            Some(&b) if locations.get(i.loc).name.is_empty() => format!("{source} ({})", p.buffer(b).name),
-            _ => source,
-        }
+        Place::of(&self.plan, self.rank, step, instruction)
     }
 }

@@ -3,64 +3,25 @@
 use super::arena::Arena;
 use super::carry::{self, Carry};
 use super::error::RunError;
+use super::gather::{Gathered, Wanted};
 use super::kernel::KernelLauncher;
+use super::options::{Divergence, Options, StepReport};
 use super::rank::{Rank, Splats};
 use super::worker::{Run, work};
-use crate::comm::World;
 use crate::comm::local::LocalWorld;
+use crate::comm::{BETWEEN, CommError, Communicator, World};
 use crate::layout::{Block, global_type};
 use crate::plan::Plan;
 use msc_ir::module::Sharding;
-use msc_ir::program::{BufferId, Placement};
-use msc_ir::{Storage, Tensor, TensorType};
+use msc_ir::program::{BufferId, Placement, Program};
+use msc_ir::{Tensor, TensorType};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-/// How a session runs.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Options {
-    /// How long a collective waits for ranks that do not come.
-    pub comm_timeout: Duration,
-    /// Results that become parameters of the next step, beside those that the plan says are donated:
-    /// (result, parameter).
-    pub carry: Vec<(usize, usize)>,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options { comm_timeout: Duration::from_secs(60), carry: Vec::new() }
-    }
-}
-
-/// A step that has ended.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct StepReport {
-    /// Its number, from 0.
-    pub step: usize,
-    /// How long it took.
-    pub duration: Duration,
-}
-
-/// A result of which two ranks should hold the same block, and do not: a bug in the plan or a back end.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Divergence {
-    /// Name of the result.
-    pub name: String,
-    /// The two ranks.
-    pub ranks: (usize, usize),
-    /// The first element of the block, row-major, that differs.
-    pub element: usize,
-}
-
-impl std::fmt::Display for Divergence {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Divergence { name, ranks: (a, b), element } = self;
-        write!(f, "MSC-R0102: ranks {a} and {b} differ in {name}, element {element} of their common block")
-    }
-}
-
-/// Ranks with their memory and threads. After an error a session is of no further use.
+/// Ranks with their memory and threads: all of a plan, or one where each has a process of its own. Then all processes
+/// set the same inputs, run the same steps and ask for the same results, in the same order. After an error a session is
+/// of no further use.
 pub struct Session {
     plan: Arc<Plan>,
     run: Arc<Run>,
@@ -72,7 +33,8 @@ pub struct Session {
     /// Which inputs were ever set.
     given: Vec<bool>,
     steps: usize,
-    failed: bool,
+    /// Of all ranks, for what happens between steps; none if all are in this process.
+    between: Option<Box<dyn Communicator>>,
 }
 
 impl Session {
@@ -86,23 +48,42 @@ impl Session {
         options: &Options,
     ) -> Result<Session, RunError> {
         let world = LocalWorld::new(plan.mesh().ranks(), options.comm_timeout);
-        Session::in_world(plan, kernels, options, Box::new(world))
+        Session::in_world(plan, kernels, options, Arc::new(world))
     }
 
-    fn in_world(
+    /// The ranks of a plan that are those of this process in a world: all of them, or one.
+    ///
+    /// # Errors
+    /// As [`Session::new`].
+    pub fn in_world(
         plan: Arc<Plan>,
         kernels: Arc<dyn KernelLauncher>,
         options: &Options,
-        world: Box<dyn World>,
+        world: Arc<dyn World>,
     ) -> Result<Session, RunError> {
+        let here = world.here();
+        let first = here.first().copied().unwrap_or(0);
+        if world.ranks() != plan.mesh().ranks() {
+            let message =
+                format!("the plan has {} ranks, {} are started", plan.mesh().ranks(), world.ranks());
+            return Err(RunError::Start { rank: first, message });
+        }
+        let between = if here.len() == world.ranks() {
+            None
+        } else {
+            let all: Vec<usize> = (0..world.ranks()).collect();
+            let c = world.communicator(first, &all, BETWEEN);
+            Some(c.map_err(|e| RunError::Start { rank: first, message: e.to_string() })?)
+        };
         let pairs = carry::pairs(&plan, &options.carry)?;
         let splats = Arc::new(splats(&plan)?);
         let mut ranks = Vec::new();
-        for rank in 0..world.ranks() {
+        for rank in here {
             ranks.push(Rank::new(&plan, rank, &*world, &splats)?);
         }
         let carries = ranks.iter().map(|r| Carry::new(r.program(), &pairs)).collect();
-        let run = Arc::new(Run::new(ranks, world, kernels));
+        let run = Run::new(&plan, ranks, world, kernels, options.comm_timeout, options.fault);
+        let run = Arc::new(run);
         let inputs = plan.entry().params.len();
         let mut session = Session {
             plan,
@@ -113,7 +94,7 @@ impl Session {
             pending: vec![None; inputs],
             given: vec![false; inputs],
             steps: 0,
-            failed: false,
+            between,
         };
         for n in 0..session.run.ranks.len() {
             let rank = &session.run.ranks[n];
@@ -134,6 +115,11 @@ impl Session {
     /// The plan.
     pub fn plan(&self) -> &Plan {
         &self.plan
+    }
+
+    /// Whether rank 0 is in this process: it is the one that has the results.
+    pub fn is_root(&self) -> bool {
+        self.run.ranks.first().is_some_and(|r| r.rank == 0)
     }
 
     /// Steps run.
@@ -178,7 +164,7 @@ impl Session {
     /// # Errors
     /// As [`Session::set_input`]; [`RunError::Order`] after the first step.
     pub fn load_input(&mut self, n: usize, ty: &TensorType, elements: &[u8]) -> Result<(), RunError> {
-        if self.steps > 0 || self.failed {
+        if self.steps > 0 || self.run.has_failed() {
             return Err(RunError::Order { message: "inputs are loaded before the first step".into() });
         }
         let refuse = |message: String| Err(RunError::Input { message });
@@ -204,13 +190,15 @@ impl Session {
     /// # Errors
     /// [`RunError::Input`] if an input was never set; whatever fails on a rank.
     pub fn step(&mut self) -> Result<StepReport, RunError> {
-        if self.failed {
+        if self.run.failure_is_told() {
             return Err(RunError::Order { message: "the session has failed before".into() });
         }
         if let Some(n) = self.given.iter().position(|g| !g) {
             let name = &self.plan.entry().params[n].name;
             return Err(RunError::Input { message: format!("input {n} ({name}) is not set") });
         }
+        // Reading inputs, compiling kernels and saving take some processes longer than others: that is no stall.
+        self.together("begin a step", |c| c.barrier())?;
         let begun = Instant::now();
         if self.steps > 0 {
             for (carry, rank) in self.carries.iter_mut().zip(&self.run.ranks) {
@@ -228,40 +216,44 @@ impl Session {
                 self.block(rank, buffer, sharding).cut(value.data.bytes(), local);
             }
         }
-        let result = self.run.step(self.threads.len());
-        if let Err(e) = result {
-            self.failed = true;
-            return Err(e);
-        }
+        self.run.step(self.threads.len())?;
         self.steps += 1;
         Ok(StepReport { step: self.steps - 1, duration: begun.elapsed() })
     }
 
-    /// A result of the last step, global; and, if ranks that should hold the same block do not, where.
+    /// A result of the last step, global, in every process; and, if ranks that should hold the same block do not,
+    /// where: that is known in the process of rank 0.
     ///
     /// # Errors
     /// [`RunError::Order`] before the first step and after a failure; [`RunError::Input`] if there is none of
-    /// this number.
+    /// this number; what happens to other processes.
     pub fn output(&self, n: usize) -> Result<(Tensor, Option<Divergence>), RunError> {
-        if self.failed || self.steps == 0 {
+        let gathered = self.result(n, true)?;
+        gathered.ok_or_else(|| RunError::Order { message: "there are no results".into() })
+    }
+
+    fn result(&self, n: usize, everyone: bool) -> Result<Option<Gathered>, RunError> {
+        if self.run.has_failed() || self.steps == 0 {
             return Err(RunError::Order { message: "there are no results".into() });
         }
         let (Some(ty), Some(info)) = (self.output_type(n), self.plan.entry().results.get(n)) else {
             return Err(RunError::Input { message: format!("there is no result {n}") });
         };
-        Ok(self.gather(&ty, &info.name, &info.sharding, |r| r.program().outputs[n]))
+        self.gather(ty, &info.name, &info.sharding, &|p| p.outputs[n], everyone)
     }
 
-    /// Every result of the last step, global, and where ranks differ that should hold the same.
+    /// Every result of the last step, global, and where ranks differ that should hold the same. In processes without
+    /// rank 0 there are none, but they have to ask too.
     ///
     /// # Errors
     /// As [`Session::output`].
     pub fn outputs(&self) -> Result<(Vec<Tensor>, Vec<Divergence>), RunError> {
         let (mut outputs, mut divergences) = (Vec::new(), Vec::new());
         for n in 0..self.plan.entry().results.len() {
-            let (t, d) = self.output(n)?;
-            outputs.push(t);
-            divergences.extend(d);
+            if let Some((t, d)) = self.result(n, false)? {
+                outputs.push(t);
+                divergences.extend(d);
+            }
         }
         Ok((outputs, divergences))
     }
@@ -271,24 +263,59 @@ impl Session {
         &self.pairs
     }
 
-    /// The value that an input has in the next step, global: what was set, or the result that replaces it.
+    /// The value that an input has in the next step, global, in every process: what was set, or the result that
+    /// replaces it.
     ///
     /// # Errors
     /// As [`Session::output`]; [`RunError::Input`] if it was never set.
     pub fn input(&self, n: usize) -> Result<Tensor, RunError> {
+        let value = self.next_input(n, true)?;
+        value.ok_or_else(|| RunError::Order { message: "there are no inputs".into() })
+    }
+
+    /// [`Session::input`] in the process of rank 0 only. The others have to ask too.
+    ///
+    /// # Errors
+    /// As [`Session::input`].
+    pub fn input_at_root(&self, n: usize) -> Result<Option<Tensor>, RunError> {
+        self.next_input(n, false)
+    }
+
+    fn next_input(&self, n: usize, everyone: bool) -> Result<Option<Tensor>, RunError> {
         if let Some(Some(value)) = self.pending.get(n) {
-            return Ok(value.clone());
+            return Ok(Some(value.clone()));
         }
         if let Some(&(result, _)) = self.pairs.iter().find(|(_, p)| *p == n)
             && self.steps > 0
         {
-            return Ok(self.output(result)?.0);
+            return Ok(self.result(result, everyone)?.map(|(t, _)| t));
         }
         let (Some(ty), Some(true)) = (self.input_type(n), self.given.get(n)) else {
             return Err(RunError::Input { message: format!("there is no input {n}, or it is not set") });
         };
         let info = &self.plan.entry().params[n];
-        Ok(self.gather(&ty, &info.name, &info.sharding, |r| r.program().inputs[n]).0)
+        let gathered = self.gather(ty, &info.name, &info.sharding, &|p| p.inputs[n], everyone)?;
+        Ok(gathered.map(|(t, _)| t))
+    }
+
+    /// The number that the process of rank 0 gives, in every process: what a run does next must not differ.
+    ///
+    /// # Errors
+    /// What happens to other processes.
+    pub fn agree(&self, number: usize) -> Result<usize, RunError> {
+        let mut bytes = (number as u64).to_le_bytes();
+        self.together("agree", |c| c.broadcast(0, &mut bytes))?;
+        Ok(u64::from_le_bytes(bytes) as usize)
+    }
+
+    /// Does something with the other processes, if there are any.
+    fn together<T>(
+        &self,
+        what: &str,
+        f: impl FnOnce(&dyn Communicator) -> Result<T, CommError>,
+    ) -> Result<Option<T>, RunError> {
+        let (Some(c), Some(rank)) = (&self.between, self.run.ranks.first()) else { return Ok(None) };
+        f(&**c).map(Some).map_err(|e| self.run.fail_between(rank.rank, what, e))
     }
 
     fn block(&self, rank: &Rank, buffer: BufferId, sharding: &Sharding) -> Block {
@@ -297,36 +324,22 @@ impl Session {
 
     fn gather(
         &self,
-        ty: &TensorType,
+        ty: TensorType,
         name: &str,
         sharding: &Sharding,
-        buffer: impl Fn(&Rank) -> BufferId,
-    ) -> (Tensor, Option<Divergence>) {
-        let mut global = vec![0u8; ty.bytes()];
-        let mut owners: Vec<(msc_ir::Shape, usize)> = Vec::new();
-        let mut divergence = None;
-        for rank in &self.run.ranks {
-            let local = &rank.program().buffer(buffer(rank)).ty;
-            let start = crate::layout::block_start(local, sharding, self.plan.mesh(), rank.rank);
-            let block = self.block(rank, buffer(rank), sharding);
+        buffer: &dyn Fn(&Program) -> BufferId,
+        everyone: bool,
+    ) -> Result<Option<Gathered>, RunError> {
+        let wanted = Wanted { plan: &self.plan, ty, name, sharding, buffer };
+        let ranks = &self.run.ranks;
+        if self.between.is_none() {
             // SAFETY: the threads wait for the next step.
-            let bytes = unsafe { rank.read(buffer(rank)) };
-            match owners.iter().find(|(s, _)| *s == start) {
-                None => {
-                    block.paste(bytes, &mut global);
-                    owners.push((start, rank.rank));
-                }
-                Some(&(_, owner)) if divergence.is_none() => {
-                    divergence = block.first_difference(bytes, &global).map(|element| Divergence {
-                        name: name.to_string(),
-                        ranks: (owner, rank.rank),
-                        element,
-                    });
-                }
-                Some(_) => {}
-            }
+            return Ok(Some(unsafe { wanted.here(ranks) }));
         }
-        (Tensor::new(ty.shape.iter().copied(), Storage::from_bytes(ty.dtype, &global)), divergence)
+        let what = format!("gather {name}");
+        // SAFETY: as above.
+        let gathered = self.together(&what, |c| unsafe { wanted.together(&ranks[0], c, everyone) })?;
+        Ok(gathered.flatten())
     }
 }
 

@@ -1,23 +1,37 @@
 //! The threads of the ranks.
 
 use super::communicate::Scratch;
+use super::culprit::Scene;
 use super::error::RunError;
+use super::fault::Fault;
 use super::instruction::{Cx, execute};
 use super::kernel::KernelLauncher;
+use super::place::{self, Place};
 use super::rank::{LOOK, Rank};
+use crate::comm::board::{Failure, Position};
 use crate::comm::{CommError, World};
+use crate::plan::Plan;
 use msc_ir::program::{Action, Instruction};
-use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long a process waits for another to say why the run failed, once it has begun to.
+const SAID_WITHIN: Duration = Duration::from_secs(2);
+
+/// How long the process that started the ranks has to say how one of them died: it knows more.
+const PARENT_KNOWS: Duration = Duration::from_millis(300);
 
 /// What all threads of a run share. It lives as long as any of them, so a thread that hangs in a kernel after
 /// the run has failed touches no freed memory.
 pub(super) struct Run {
     pub ranks: Vec<Rank>,
-    pub world: Box<dyn World>,
+    pub world: Arc<dyn World>,
     pub kernels: Arc<dyn KernelLauncher>,
+    pub fault: Option<Fault>,
+    plan: Arc<Plan>,
+    timeout: Duration,
     control: Mutex<Control>,
     changed: Condvar,
     failed: AtomicBool,
@@ -34,17 +48,30 @@ struct Control {
 }
 
 impl Run {
-    pub fn new(ranks: Vec<Rank>, world: Box<dyn World>, kernels: Arc<dyn KernelLauncher>) -> Run {
-        let (control, changed) = (Mutex::default(), Condvar::new());
-        Run { ranks, world, kernels, control, changed, failed: AtomicBool::new(false) }
+    pub fn new(
+        plan: &Arc<Plan>,
+        ranks: Vec<Rank>,
+        world: Arc<dyn World>,
+        kernels: Arc<dyn KernelLauncher>,
+        timeout: Duration,
+        fault: Option<Fault>,
+    ) -> Run {
+        let (control, changed, failed) = (Mutex::default(), Condvar::new(), AtomicBool::new(false));
+        Run { ranks, world, kernels, fault, plan: Arc::clone(plan), timeout, control, changed, failed }
     }
 
     fn control(&self) -> MutexGuard<'_, Control> {
         self.control.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn has_failed(&self) -> bool {
-        self.failed.load(Ordering::SeqCst)
+    /// Whether the run has failed, here or in another process.
+    pub fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::SeqCst) || self.world.board().has_failed()
+    }
+
+    /// Whether a failure was given to the caller already.
+    pub fn failure_is_told(&self) -> bool {
+        self.control().failure.is_some()
     }
 
     /// Begins a step on `threads` threads and waits for its end. After a failure it waits a little for the
@@ -54,17 +81,50 @@ impl Run {
         c.begun += 1;
         c.running = threads;
         self.changed.notify_all();
-        let mut patience = 100;
+        let mut patience = 50;
+        let mut still = (Instant::now(), self.positions());
         while c.running > 0 && patience > 0 {
             c = self.changed.wait_timeout(c, LOOK).unwrap_or_else(PoisonError::into_inner).0;
-            if c.failure.is_some() {
+            if c.failure.is_some() || self.has_failed() {
                 patience -= 1;
+                continue;
             }
+            let now = self.positions();
+            if now != still.1 {
+                still = (Instant::now(), now);
+            } else if still.0.elapsed() >= self.timeout
+                && let Some(error) = self.left_behind(&now)
+            {
+                drop(c);
+                self.fail(error);
+                c = self.control();
+            }
+        }
+        if c.failure.is_none() && self.has_failed() {
+            c.failure = Some(self.elsewhere());
         }
         match &c.failure {
             Some(e) => Err(e.clone()),
             None => Ok(()),
         }
+    }
+
+    /// What the streams of the ranks of this process execute.
+    fn positions(&self) -> Vec<Vec<Position>> {
+        self.ranks.iter().map(|r| self.world.board().positions(r.rank)).collect()
+    }
+
+    /// The rank that does not get on while others have ended the step, so that nobody waits for it but the step's end.
+    fn left_behind(&self, positions: &[Vec<Position>]) -> Option<RunError> {
+        let done = self.ranks.iter().zip(positions).find(|(_, p)| p.is_empty())?.0.rank;
+        let (rank, at) =
+            self.ranks.iter().zip(positions).find_map(|(r, p)| Some((r, p.iter().find(|p| !p.waits)?)))?;
+        Some(RunError::Stalled {
+            culprit: rank.place(at.step, at.instruction),
+            state: "it does not get on".into(),
+            waiter: format!("rank {done}, which has ended the step,"),
+            timeout: self.timeout,
+        })
     }
 
     /// Lets the threads end; whether all of them will.
@@ -75,70 +135,69 @@ impl Run {
         c.running == 0
     }
 
-    /// Stops everything. The first failure is the one that is told; what follows from it is not.
-    fn fail(&self, error: RunError) {
+    /// Stops everything, here and in all other processes. The first failure is the one that is told; what follows
+    /// from it is not. Gives what is told here.
+    pub fn fail(&self, error: RunError) -> RunError {
         let mut c = self.control();
-        if c.failure.is_none() {
-            c.failure = Some(self.with_culprits(error));
-        }
+        let told = match &c.failure {
+            Some(e) => e.clone(),
+            None => c.failure.insert(self.first(error)).clone(),
+        };
         drop(c);
         self.failed.store(true, Ordering::SeqCst);
         self.world.abort();
         self.ranks.iter().for_each(Rank::wake);
         self.changed.notify_all();
+        told
     }
 
-    /// Adds to a timeout what the ranks were doing for which it waited: those that did not come, or, where they
-    /// wait themselves, those for which they wait.
-    fn with_culprits(&self, mut error: RunError) -> RunError {
-        let RunError::Communication { error: CommError::Timeout { missing, .. }, others, .. } = &mut error
-        else {
-            return error;
-        };
-        let mut queue = missing.clone();
-        let mut seen = BTreeSet::new();
-        let mut waiting = Vec::new();
-        while let Some(rank) = queue.pop() {
-            let Some(r) = self.ranks.iter().find(|r| r.rank == rank).filter(|_| seen.insert(rank)) else {
-                continue;
-            };
-            let at: Vec<(usize, usize)> = r.positions().collect();
-            let action = |&&(_, at): &&(usize, usize)| &r.program().instructions[at].action;
-            let busy = |p: &&(usize, usize)| {
-                let a = action(p);
-                !matches!(a, Action::Wait(_)) && group(a).is_none()
-            };
-            match at.iter().find(busy) {
-                Some(&(step, i)) => others.push(format!("busy: {}", r.place(step, i))),
-                None if at.is_empty() => {
-                    others.push(format!("rank {rank} has nothing left to do in the step"))
-                }
-                None => {
-                    for (step, i) in &at {
-                        let axes = group(&r.program().instructions[*i].action);
-                        if let Some(c) = axes {
-                            waiting.push(format!("waiting: {}", r.place(*step, *i)));
-                            let axes = &r.program().communicators[c].axes;
-                            queue.extend(r.plan().mesh().group(rank, axes));
-                        }
-                    }
-                }
+    /// A failure between steps, of the calling thread.
+    pub fn fail_between(&self, rank: usize, what: &str, error: CommError) -> RunError {
+        let place = Place::between(rank, self.control().begun, what);
+        self.fail(RunError::Communication { place, error, others: Vec::new() })
+    }
+
+    /// The failure as it is told: with the culprit, if it is the run's first; else what another process says.
+    fn first(&self, error: RunError) -> RunError {
+        let board = self.world.board();
+        if let RunError::Communication { error: CommError::Lost { .. }, .. } = error
+            && board.has_parent()
+        {
+            let since = Instant::now();
+            while !board.has_failed() && since.elapsed() < PARENT_KNOWS {
+                std::thread::sleep(Duration::from_millis(5));
             }
         }
-        if others.is_empty() {
-            *others = waiting;
+        let in_vain = matches!(error, RunError::Communication { error: CommError::Timeout { .. }, .. });
+        let silent = if in_vain { self.world.silent() } else { Vec::new() };
+        if !board.claim() {
+            return self.elsewhere();
         }
+        let error = match error {
+            RunError::Communication { place, error, .. } => {
+                let scene = Scene { plan: &self.plan, board, next: place.step, silent };
+                scene.explain(place, error)
+            }
+            e => e,
+        };
+        let teller = self.ranks.first().map(|r| r.rank);
+        board.tell(&Failure { teller, status: error.status(), text: error.to_string() });
         error
     }
-}
 
-/// The communicator that an action uses.
-fn group(a: &Action) -> Option<usize> {
-    match a {
-        Action::Collective { communicator, .. }
-        | Action::Send { communicator, .. }
-        | Action::Receive { communicator, .. } => Some(communicator.0 as usize),
-        _ => None,
+    /// What another process says of the failure.
+    fn elsewhere(&self) -> RunError {
+        let since = Instant::now();
+        loop {
+            if let Some(Failure { text, status, .. }) = self.world.board().failure() {
+                return RunError::Elsewhere { text, status };
+            }
+            if since.elapsed() > SAID_WITHIN {
+                let text = "MSC-N0002: the run failed in another process, which did not say why".into();
+                return RunError::Elsewhere { text, status: 1 };
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
     }
 }
 
@@ -163,31 +222,45 @@ pub(super) fn work(run: &Run, n: usize, stream: usize) {
             if run.has_failed() {
                 break;
             }
-            rank.begin(stream, step, at);
-            if let Action::Wait(on) = i.action {
-                rank.wait(on.0 as usize, step, || run.has_failed());
-                continue;
-            }
+            rank.begin(stream, step, at, false);
             let mut cx = Cx { rank, kernels: &*run.kernels, step, scratch: &mut scratch };
-            // SAFETY: plans are checked when they are read; the stream's earlier instructions and those it has
-            // waited for are complete.
-            let done = catch_unwind(AssertUnwindSafe(|| unsafe { execute(&mut cx, at, i) }));
+            let done = catch_unwind(AssertUnwindSafe(|| {
+                if let Some(fault) = run.fault {
+                    fault.strike(rank.rank, step, at);
+                }
+                let waits = matches!(i.action, Action::Wait(_));
+                if waits || place::communicator(&i.action).is_some() {
+                    rank.begin(stream, step, at, true);
+                }
+                if let Action::Wait(on) = i.action {
+                    rank.wait(on.0 as usize, step, || run.has_failed());
+                    return Ok(());
+                }
+                // SAFETY: plans are checked when they are read; the stream's earlier instructions and those it has
+                // waited for are complete.
+                unsafe { execute(&mut cx, at, i) }
+            }));
             match done {
                 Ok(Ok(())) => rank.complete(at, step),
-                Ok(Err(e)) => run.fail(e),
+                Ok(Err(e)) => {
+                    run.fail(e);
+                }
                 Err(panic) => {
                     let message = said(&*panic);
                     run.fail(RunError::Internal { place: rank.place(step, at), message });
                 }
             }
         }
-        rank.rest(stream);
+        // After a failure the last position stays, for those who ask who is to blame.
+        if !run.has_failed() {
+            rank.rest(stream);
+        }
         let mut c = run.control();
         c.running = c.running.saturating_sub(1);
         if c.running == 0 {
             run.changed.notify_all();
         }
-        if c.failure.is_some() {
+        if c.failure.is_some() || run.has_failed() {
             return;
         }
         step += 1;

@@ -1,50 +1,13 @@
 //! Meetings of all ranks of a group.
 
 use super::mail::Mail;
-use super::{CommError, LOOK, Result, Shared};
-use msc_ir::{DType, Monoid};
+use super::{Call, CommError, LOOK, Result, Shared};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// What a rank calls; all ranks of a meeting must call the same.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Call {
-    AllReduce { dtype: DType, monoid: Monoid, bytes: usize },
-    AllGather { bytes: usize },
-    ReduceScatter { dtype: DType, monoid: Monoid, bytes: usize },
-    AllToAll { bytes: usize },
-    AllToAllV,
-    Broadcast { root: usize, bytes: usize },
-    Barrier,
-}
-
-impl Call {
-    pub fn name(&self) -> &'static str {
-        match self {
-            Call::AllReduce { .. } => "all_reduce",
-            Call::AllGather { .. } => "all_gather",
-            Call::ReduceScatter { .. } => "reduce_scatter",
-            Call::AllToAll { .. } => "all_to_all",
-            Call::AllToAllV => "all_to_all_v",
-            Call::Broadcast { .. } => "broadcast",
-            Call::Barrier => "barrier",
-        }
-    }
-
-    fn describe(&self) -> String {
-        match self {
-            Call::AllReduce { dtype, monoid, bytes } | Call::ReduceScatter { dtype, monoid, bytes } => {
-                format!("{} {monoid} of {bytes} bytes of {dtype}", self.name())
-            }
-            Call::AllGather { bytes } | Call::AllToAll { bytes } => {
-                format!("{} of {bytes} bytes", self.name())
-            }
-            Call::Broadcast { root, bytes } => format!("broadcast of {bytes} bytes from position {root}"),
-            Call::AllToAllV | Call::Barrier => self.name().to_string(),
-        }
-    }
-}
+/// How often a waiting rank lets other threads run before it sleeps.
+const YIELDS: u32 = 20;
 
 /// What a rank publishes at a meeting: its call, and the memory that others may touch until the call ends.
 #[derive(Clone, Copy)]
@@ -157,6 +120,7 @@ impl Group {
             }
         }
         let since = Instant::now();
+        let mut yields = 0;
         // A meeting that took place counts, whatever failed since.
         while s.round == round {
             if s.failure.is_none() && self.shared.aborted.load(Ordering::SeqCst) {
@@ -178,7 +142,15 @@ impl Group {
                     return Err(failure.clone());
                 }
             }
-            s = self.changed.wait_timeout(s, LOOK).unwrap_or_else(PoisonError::into_inner).0;
+            if yields < YIELDS {
+                // Others are mostly about to come: to sleep and be woken takes longer than a small collective.
+                yields += 1;
+                drop(s);
+                std::thread::yield_now();
+                s = self.lock();
+            } else {
+                s = self.changed.wait_timeout(s, LOOK).unwrap_or_else(PoisonError::into_inner).0;
+            }
         }
         Ok(s)
     }

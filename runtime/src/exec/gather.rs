@@ -1,0 +1,128 @@
+//! Global tensors out of the blocks of all ranks.
+//!
+//! Where ranks are in other processes, their blocks come to rank 0 by messages between steps. All processes ask for
+//! the same tensors in the same order.
+
+use super::Divergence;
+use super::place::program_of;
+use super::rank::Rank;
+use crate::comm::{CommError, Communicator};
+use crate::layout::{Block, block_start};
+use crate::plan::Plan;
+use msc_ir::module::Sharding;
+use msc_ir::program::{BufferId, Program};
+use msc_ir::{Shape, Storage, Tensor, TensorType};
+
+/// One tensor of a step.
+pub(super) struct Wanted<'a> {
+    pub plan: &'a Plan,
+    /// The global type.
+    pub ty: TensorType,
+    pub name: &'a str,
+    pub sharding: &'a Sharding,
+    /// Which buffer of a program holds it.
+    pub buffer: &'a dyn Fn(&Program) -> BufferId,
+}
+
+/// A tensor, and where ranks differ that should not.
+pub(super) type Gathered = (Tensor, Option<Divergence>);
+
+/// Puts blocks together, one rank after the other.
+struct Pasted<'a> {
+    wanted: &'a Wanted<'a>,
+    global: Vec<u8>,
+    owners: Vec<(Shape, usize)>,
+    divergence: Option<Divergence>,
+}
+
+impl Wanted<'_> {
+    fn local(&self, rank: usize) -> &TensorType {
+        let p = program_of(self.plan, rank);
+        &p.buffer((self.buffer)(p)).ty
+    }
+
+    fn begin(&self) -> Pasted<'_> {
+        Pasted { wanted: self, global: vec![0; self.ty.bytes()], owners: Vec::new(), divergence: None }
+    }
+
+    /// The blocks of ranks that are all in this process.
+    ///
+    /// # Safety
+    /// No thread of the ranks is in a step.
+    pub unsafe fn here(&self, ranks: &[Rank]) -> Gathered {
+        let mut pasted = self.begin();
+        for r in ranks {
+            // SAFETY: passed on.
+            pasted.add(r.rank, unsafe { r.read((self.buffer)(r.program())) });
+        }
+        pasted.end()
+    }
+
+    /// The blocks of ranks of as many processes; `rank` is this one's. The tensor comes to rank 0, and with
+    /// `everyone` to all.
+    ///
+    /// # Safety
+    /// No thread of the rank is in a step.
+    pub unsafe fn together(
+        &self,
+        rank: &Rank,
+        c: &dyn Communicator,
+        everyone: bool,
+    ) -> Result<Option<Gathered>, CommError> {
+        // SAFETY: passed on.
+        let own = unsafe { rank.read((self.buffer)(rank.program())) };
+        let gathered = if rank.rank == 0 {
+            let mut pasted = self.begin();
+            pasted.add(0, own);
+            for r in 1..c.size() {
+                let mut block = vec![0; self.local(r).bytes()];
+                c.receive(r, &mut block)?;
+                pasted.add(r, &block);
+            }
+            Some(pasted.end())
+        } else {
+            c.send(0, own)?;
+            None
+        };
+        if !everyone {
+            return Ok(gathered);
+        }
+        // Divergences are rank 0's to tell.
+        let (mut bytes, divergence) = match gathered {
+            Some((t, d)) => (t.data.bytes().to_vec(), d),
+            None => (vec![0; self.ty.bytes()], None),
+        };
+        c.broadcast(0, &mut bytes)?;
+        Ok(Some((self.tensor(&bytes), divergence)))
+    }
+
+    fn tensor(&self, bytes: &[u8]) -> Tensor {
+        Tensor::new(self.ty.shape.iter().copied(), Storage::from_bytes(self.ty.dtype, bytes))
+    }
+}
+
+impl Pasted<'_> {
+    fn add(&mut self, rank: usize, bytes: &[u8]) {
+        let Wanted { plan, sharding, name, .. } = self.wanted;
+        let local = self.wanted.local(rank);
+        let start = block_start(local, sharding, plan.mesh(), rank);
+        let block = Block::of_rank(local, sharding, plan.mesh(), rank);
+        match self.owners.iter().find(|(s, _)| *s == start) {
+            None => {
+                block.paste(bytes, &mut self.global);
+                self.owners.push((start, rank));
+            }
+            Some(&(_, owner)) if self.divergence.is_none() => {
+                let element = block.first_difference(bytes, &self.global);
+                let divergence =
+                    |element| Divergence { name: name.to_string(), ranks: (owner, rank), element };
+                self.divergence = element.map(divergence);
+            }
+            Some(_) => {}
+        }
+    }
+
+    fn end(self) -> Gathered {
+        (self.wanted.tensor(&self.global), self.divergence)
+    }
+}
