@@ -28,6 +28,9 @@ pub(super) struct Slice<'r> {
     free: Vec<usize>,
     /// For each value of a free leaf, which.
     cut: BTreeMap<Place, usize>,
+    /// Parameters of the program that outputs are computed from and the op is not: by way of a factor of zero, if the
+    /// reason is right. They get random values too, so that an output that does depend on one differs.
+    strangers: BTreeSet<Place>,
 }
 
 impl<'r> Slice<'r> {
@@ -46,18 +49,20 @@ impl<'r> Slice<'r> {
         for &i in &free {
             cut.extend(leaves[i].iter().map(|&at| (at, i)));
         }
-        Ok(Slice { program, report, reason, leaves, free, cut })
+        let derived =
+            (0..leaves.len()).filter(|i| !free.contains(i)).filter_map(|i| leaves[i].first().copied());
+        let strangers = strangers(program, outputs(reason).into_iter().chain(derived).collect(), &cut);
+        Ok(Slice { program, report, reason, leaves, free, cut, strangers })
     }
 
     /// The program's slice and the named op, as graphs with the same parameters and results.
     ///
     /// # Errors
-    /// If the slice is not closed.
+    /// If the record does not fit the program.
     pub fn graphs(&self, module: &mut Module) -> Result<(GraphId, GraphId)> {
         let mut program = Graph::new("slice");
         let mut made = self.params(&mut program);
-        let outputs: Vec<Place> =
-            self.reason.outputs.iter().filter_map(|o| o.values.first()).map(place).collect();
+        let outputs = outputs(self.reason);
         let results: Vec<ValueId> = outputs
             .iter()
             .map(|&at| self.copy(module, &mut program, &mut made, at))
@@ -146,7 +151,12 @@ impl<'r> Slice<'r> {
                 params.insert(i, g.add_param(self.program.graph(part).ty(v).clone()));
             }
         }
-        self.cut.iter().filter_map(|(&at, i)| Some((at, *params.get(i)?))).collect()
+        let mut made: BTreeMap<Place, ValueId> =
+            self.cut.iter().filter_map(|(&at, i)| Some((at, *params.get(i)?))).collect();
+        for &(part, v) in &self.strangers {
+            made.insert((part, v), g.add_param(self.program.graph(part).ty(v).clone()));
+        }
+        made
     }
 
     /// Copies the ops that a value is computed by, down to the cut.
@@ -172,12 +182,12 @@ impl<'r> Slice<'r> {
             todo.pop();
             let part = self.program.graph(next.0);
             let Some((op, _)) = part.def(next.1) else {
-                // A parameter: of its source, a mask, or a leaf that is no input.
+                // A parameter: of its source, or a mask. Others are made.
                 let v = match (self.program.known(next), operands.first()) {
                     (Some(band), _) => band.build(module, g, part.ty(next.1))?,
                     (None, Some(o)) => made[o],
                     (None, None) => {
-                        return Err(broken(format!("{} depends on more than its inputs", self.reason.rule)));
+                        return Err(broken(format!("{} needs a parameter of no source", self.reason.rule)));
                     }
                 };
                 made.insert(next, v);
@@ -198,6 +208,11 @@ impl<'r> Slice<'r> {
         }
         Ok(made[&at])
     }
+}
+
+/// The program's outputs of the slice.
+fn outputs(reason: &Reason) -> Vec<Place> {
+    reason.outputs.iter().filter_map(|o| o.values.first()).map(place).collect()
 }
 
 /// The values that inputs are: the op's, and those of ops that give it inputs.
@@ -233,13 +248,33 @@ fn closed(program: &Program<'_>, leaves: &[Vec<Place>], i: usize) -> bool {
             continue;
         }
         let operands = program.operands(at);
-        let leaf = operands.is_empty() && program.graph(at.0).def(at.1).is_none();
-        if leaf && program.known(at).is_none() {
+        if is_unknown(program, at, &operands) {
             return false;
         }
         todo.extend(operands);
     }
     true
+}
+
+/// Parameters that nothing is known of, between some values and the cut.
+fn strangers(program: &Program<'_>, mut todo: Vec<Place>, cut: &BTreeMap<Place, usize>) -> BTreeSet<Place> {
+    let (mut out, mut seen) = (BTreeSet::new(), BTreeSet::new());
+    while let Some(at) = todo.pop() {
+        if cut.contains_key(&at) || !seen.insert(at) {
+            continue;
+        }
+        let operands = program.operands(at);
+        if is_unknown(program, at, &operands) {
+            out.insert(at);
+        }
+        todo.extend(operands);
+    }
+    out
+}
+
+/// Whether a value, made of `operands`, is a parameter from outside that nothing is known of.
+fn is_unknown(program: &Program<'_>, at: Place, operands: &[Place]) -> bool {
+    operands.is_empty() && program.graph(at.0).def(at.1).is_none() && program.known(at).is_none()
 }
 
 /// The graph with few rows, if it is large.
