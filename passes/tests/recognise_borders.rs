@@ -12,13 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Fixtures in which something is left, with the reason.
-const KNOWN: &[(&str, &str)] = &[
-    ("gemma2_torchax_l4_tiny", "the tanh that caps the logits is no part of the loss"),
-    (
-        "llama_torchxla_tiny",
-        "its literals are arguments, eps among them: its norms are not known to be norms",
-    ),
-];
+const KNOWN: &[(&str, &str)] =
+    &[("gemma2_torchax_l4_tiny", "the tanh that caps the logits is no part of the loss")];
 
 fn fixtures() -> Vec<PathBuf> {
     let own = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../fixtures/stablehlo");

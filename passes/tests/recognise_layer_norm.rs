@@ -205,7 +205,7 @@ fn a_gradient_of_zeros_is_no_residual() {
     assert!(!gradients.is_empty());
     for g in gradients {
         let r = g.inputs.iter().find(|i| i.name == "r").expect("a residual gradient");
-        assert!(r.values.iter().all(|v| v.value.0 == 4) && r.sum_of.is_empty(), "{r:?}");
+        assert!(r.values.iter().all(|v| v.value.0 == 4) && r.made_of.is_none(), "{r:?}");
     }
 }
 

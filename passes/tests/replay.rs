@@ -66,7 +66,8 @@ fn replays_share_nothing_with_the_engine() {
         include_str!("../src/recognise/replay/data.rs"),
     ];
     // Of the engine: the record of a reason, and where parameters of its graphs come from.
-    let records = ["engine::run::{CutValue, Reason}", "engine::run::Reason", "engine::region::{At, Source}"];
+    let records =
+        ["engine::run::{CutValue, Made, Reason}", "engine::run::Reason", "engine::region::{At, Source}"];
     for file in files {
         for line in file.lines().filter(|l| l.starts_with("use ")) {
             let machinery = ["engine", "extract", "define", "rules", "trial", "unite"];

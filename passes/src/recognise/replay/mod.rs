@@ -93,7 +93,7 @@ impl<'r> Replayer<'r> {
     /// its largest element (at least 1). A `real` equality shows rounded literals only.
     ///
     /// # Errors
-    /// If an input is no value of the program, and no sum of such values.
+    /// If an input is no value of the program, and not made of such values.
     pub fn recorded(&mut self, reason: &Reason) -> Result<f64> {
         let sides = self.sides(reason)?;
         let mut worst = 0.0f64;

@@ -2,12 +2,10 @@
 
 use super::program::{Place, Program, place};
 use crate::error::{PassError, Result};
-use crate::recognise::engine::run::{CutValue, Reason};
+use crate::recognise::engine::run::{CutValue, Made, Reason};
 use crate::recognise::report::RegionReport;
 use msc_ir::factor::resize::resize_graph;
-use msc_ir::ops::binary::BinaryKind;
 use msc_ir::ops::reshape::Reshape;
-use msc_ir::ops::unary::UnaryKind;
 use msc_ir::{Graph, GraphId, LocId, Module, Op, TensorType, ValueId};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +20,7 @@ pub(super) struct Slice<'r> {
     program: &'r Program<'r>,
     report: &'r RegionReport,
     reason: &'r Reason,
-    /// The values that inputs are, and those that a sum that the rule made has as terms.
+    /// The values that inputs are, and those that what a rule built is made of.
     leaves: Vec<Vec<Place>>,
     /// Leaves that get random values: they depend on something other than the other leaves.
     free: Vec<usize>,
@@ -39,7 +37,7 @@ impl<'r> Slice<'r> {
     /// # Errors
     /// If an input is no value of the program.
     pub fn new(program: &'r Program<'r>, report: &'r RegionReport, reason: &'r Reason) -> Result<Slice<'r>> {
-        let unknown = |v: &&CutValue| v.values.is_empty() && v.given_by.is_none() && v.sum_of.is_empty();
+        let unknown = |v: &&CutValue| v.values.is_empty() && v.given_by.is_none() && v.made_of.is_none();
         if let Some(v) = reason.inputs.iter().find(unknown) {
             return Err(broken(format!("{} of {} is no value of the program", v.name, reason.rule)));
         }
@@ -106,7 +104,12 @@ impl<'r> Slice<'r> {
                     let given = self.apply(module, g, made, other)?;
                     *given.get(index as usize).ok_or_else(|| broken("no such result"))?
                 }
-                (None, None) => self.sum(module, g, made, input)?,
+                (None, None) => {
+                    let of = input.made_of.as_ref();
+                    let of =
+                        of.ok_or_else(|| broken(format!("{} is no value of the program", input.name)))?;
+                    self.built(module, g, made, of)?
+                }
             };
             for op in &input.layout {
                 v = g.add1(module, op.clone(), &[v], LocId::UNKNOWN)?;
@@ -119,29 +122,29 @@ impl<'r> Slice<'r> {
         Ok(g.add(module, reason.fused.clone(), &operands, LocId::UNKNOWN)?.to_vec())
     }
 
-    /// An input that is a sum of values.
-    fn sum(
+    /// What a rule built.
+    fn built(
         &self,
         module: &mut Module,
         g: &mut Graph,
         made: &mut BTreeMap<Place, ValueId>,
-        input: &CutValue,
+        of: &Made,
     ) -> Result<ValueId> {
-        let mut sum = None;
-        for (negative, values) in &input.sum_of {
-            let Some(at) = values.first() else { continue };
-            let mut v = self.copy(module, g, made, place(at))?;
-            if g.ty(v).shape != input.ty.shape {
-                v = g.add1(module, Reshape { shape: input.ty.shape.clone() }, &[v], LocId::UNKNOWN)?;
+        match of {
+            Made::Value(ty, values) => {
+                let at = values.first().ok_or_else(|| broken("an input is made of nothing"))?;
+                let v = self.copy(module, g, made, place(at))?;
+                if g.ty(v).shape == ty.shape {
+                    return Ok(v);
+                }
+                Ok(g.add1(module, Reshape { shape: ty.shape.clone() }, &[v], LocId::UNKNOWN)?)
             }
-            sum = Some(match (sum, *negative) {
-                (None, false) => v,
-                (None, true) => g.add1(module, UnaryKind::Negate, &[v], LocId::UNKNOWN)?,
-                (Some(s), false) => g.add1(module, BinaryKind::Add, &[s, v], LocId::UNKNOWN)?,
-                (Some(s), true) => g.add1(module, BinaryKind::Subtract, &[s, v], LocId::UNKNOWN)?,
-            });
+            Made::Op(op, args) => {
+                let args: Vec<ValueId> =
+                    args.iter().map(|a| self.built(module, g, made, a)).collect::<Result<_>>()?;
+                Ok(g.add1(module, op.clone(), &args, LocId::UNKNOWN)?)
+            }
         }
-        sum.ok_or_else(|| broken(format!("{} is no value of the program", input.name)))
     }
 
     fn params(&self, g: &mut Graph) -> BTreeMap<Place, ValueId> {
@@ -225,8 +228,15 @@ fn leaves(report: &RegionReport, reason: &Reason) -> Vec<Vec<Place>> {
                 todo.extend(given(report, r, op));
                 continue;
             }
-            let sums = v.sum_of.iter().map(|(_, v)| v);
-            for all in std::iter::once(&v.values).chain(sums).filter(|v| !v.is_empty()) {
+            let mut parts = vec![&v.values];
+            let mut built: Vec<&Made> = v.made_of.iter().collect();
+            while let Some(m) = built.pop() {
+                match m {
+                    Made::Value(_, values) => parts.push(values),
+                    Made::Op(_, args) => built.extend(args.iter().rev()),
+                }
+            }
+            for all in parts.into_iter().filter(|v| !v.is_empty()) {
                 let leaf: Vec<Place> = all.iter().map(place).collect();
                 if !leaves.contains(&leaf) {
                     leaves.push(leaf);

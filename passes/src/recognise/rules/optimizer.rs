@@ -9,26 +9,24 @@ use crate::recognise::engine::rule::{Root, root};
 use crate::recognise::engine::{Applied, Builder, Count, Frame, Match, MultiOutput, Rule, Tag, WhyNot};
 use egg::Id;
 use msc_ir::DType;
-use msc_ir::ops::fused::{AdamW, FusedKind, Scalar};
+use msc_ir::ops::fused::{AdamW, FusedKind, Number, PlainAdamW};
 
-/// √(v'/d) + eps. The third op is applied to v'.
-const ROOT: &str = "(add (sqrt (divide (add (multiply ?r2:const (multiply ?g ?g)) (multiply ?b2:const ?v))
-    (broadcast_in_dim ?d))) ?eps:const)";
+/// √(v'/d) + eps.
+const ROOT: &str = "(add (sqrt (divide (as ?second (add (multiply ?r2:scalar (multiply ?g ?g))
+    (multiply ?b2:scalar ?v))) (broadcast_in_dim ?d))) ?eps:scalar)";
 
-/// √v'/c + d. The third op is applied to v'.
-const FOLDED_ROOT: &str =
-    "(add (divide (sqrt (add (multiply ?b2:const ?v) (multiply ?r2:const (multiply ?g ?g))))
-    (broadcast_in_dim ?c)) (broadcast_in_dim ?d))";
+/// √v'/c + d.
+const FOLDED_ROOT: &str = "(add (divide (sqrt (as ?second (add (multiply ?b2:scalar ?v)
+    (multiply ?r2:scalar (multiply ?g ?g))))) (broadcast_in_dim ?c)) (broadcast_in_dim ?d))";
 
 /// m'/c / root.
-const UPDATE: &str =
-    "(divide (divide (add (multiply ?r1:const ?g) (multiply ?b1:const ?m)) (broadcast_in_dim ?c))
-    ?root)";
+const UPDATE: &str = "(divide (divide (as ?first (add (multiply ?r1:scalar ?g) (multiply ?b1:scalar ?m)))
+    (broadcast_in_dim ?c)) ?root)";
 
 /// m' / root.
-const FOLDED_UPDATE: &str = "(divide (add ?m (multiply ?r1:const (subtract ?g ?m))) ?root)";
+const FOLDED_UPDATE: &str = "(divide (as ?first (add ?m (multiply ?r1:scalar (subtract ?g ?m)))) ?root)";
 
-const DECAYED: &str = "(add ?u (multiply ?decay:const ?p))";
+const DECAYED: &str = "(add ?u (multiply ?decay:scalar ?p))";
 
 /// The family.
 pub fn rules() -> Vec<Rule> {
@@ -40,14 +38,9 @@ pub fn rules() -> Vec<Rule> {
         rule(name, &roots, |b, m| apply(b, m, true))
     };
     vec![
-        plain("adamw", &[("w", DECAYED), ("new", "(add ?p (multiply ?step:const ?w))")]),
-        plain(
-            "adamw-scheduled",
-            &[("w", DECAYED), ("new", "(add ?p (multiply (broadcast_in_dim ?step) ?w))")],
-        ),
-        plain("adam", &[("new", "(add ?p (multiply ?step:const ?u))")]),
-        plain("adam-scheduled", &[("new", "(add ?p (multiply (broadcast_in_dim ?step) ?u))")]),
-        folded("adamw-folded", "(add (multiply ?keep:const ?p) ?u)"),
+        plain("adamw", &[("w", DECAYED), ("new", "(add ?p (multiply ?step:scalar ?w))")]),
+        plain("adam", &[("new", "(add ?p (multiply ?step:scalar ?u))")]),
+        folded("adamw-folded", "(add (multiply ?keep:scalar ?p) ?u)"),
         folded("adam-folded", "(add ?p ?u)"),
     ]
 }
@@ -73,37 +66,11 @@ fn rule(
 }
 
 fn apply(b: &mut Builder<'_>, m: &Match, folded: bool) -> Result<Applied, WhyNot> {
-    let number = |b: &Builder<'_>, name| -> Result<Scalar, WhyNot> {
-        let value = b.splat_value(b.var(m, name)?).filter(|v| v.is_finite());
-        value.map(Scalar::new).ok_or_else(|| refuse(format!("{name} is not known")))
-    };
     let p = b.var(m, "p")?;
     let full = b.ty(p)?;
     if !full.dtype.is_float() || b.splat_value(p).is_some() {
         return Err(refuse("the parameter is not of floats, or a constant"));
     }
-    // v' and m' are not variables: they are what the third op of the root and the inner division work on.
-    let operand = |at: usize| {
-        let found = m.ops.get(at).and_then(|f| f.args.first());
-        found.copied().ok_or_else(|| refuse("the match is incomplete"))
-    };
-    let second = operand(2)?;
-    let first = operand(9)?;
-    let scheduled = !folded && b.splat_value(b.var(m, "step").unwrap_or(p)).is_none();
-    let op = AdamW {
-        first: match (folded, m.vars.contains_key("keep")) {
-            (true, true) => (number(b, "keep")?, number(b, "r1")?),
-            (true, false) => (Scalar::new(1.0), number(b, "r1")?),
-            (false, _) => (number(b, "b1")?, number(b, "r1")?),
-        },
-        second: (number(b, "b2")?, number(b, "r2")?),
-        plain: match (folded, m.vars.contains_key("decay")) {
-            (true, _) => None,
-            (false, true) => Some((number(b, "eps")?, number(b, "decay")?)),
-            (false, false) => Some((number(b, "eps")?, Scalar::new(0.0))),
-        },
-        step: if folded || scheduled { None } else { Some(number(b, "step")?) },
-    };
     let mut inputs = vec![("p", p)];
     for name in ["g", "m", "v"] {
         inputs.push((name, b.var(m, name)?));
@@ -111,17 +78,39 @@ fn apply(b: &mut Builder<'_>, m: &Match, folded: bool) -> Result<Applied, WhyNot
     if inputs.iter().any(|&(_, c)| b.ty(c).ok().as_ref() != Some(&full)) {
         return Err(refuse("gradient, moments and parameter differ in type"));
     }
-    for name in ["c", "d", "step"].into_iter().take(if scheduled { 3 } else { 2 }) {
-        let scalar = b.var(m, name)?;
+    for name in ["c", "d"] {
+        inputs.push((name, b.var(m, name)?));
+    }
+    let mut number = |name, absent: f64| -> Result<Number, WhyNot> {
+        if !m.vars.contains_key(name) {
+            return Ok(Number::known(absent));
+        }
+        let (number, operand) = b.number(m, name)?;
+        inputs.extend(operand.map(|scalar| (name, scalar)));
+        Ok(number)
+    };
+    let op = AdamW {
+        first: (number(if folded { "keep" } else { "b1" }, 1.0)?, number("r1", 1.0)?),
+        second: (number("b2", 1.0)?, number("r2", 1.0)?),
+        plain: match folded {
+            true => None,
+            false => Some(PlainAdamW {
+                eps: number("eps", 0.0)?,
+                decay: number("decay", 0.0)?,
+                step: number("step", 1.0)?,
+            }),
+        },
+    };
+    for &(name, scalar) in &inputs[4..] {
         if b.ty(scalar)?.rank() != 0 {
             return Err(refuse(format!("{name} is no scalar")));
         }
-        inputs.push((name, scalar));
     }
     let args: Vec<Id> = inputs.iter().map(|i| i.1).collect();
     let tuple =
         b.fused(FusedKind::AdamW(op), &args, |module, types| define::optimizer::adamw(module, types, &op))?;
-    let outputs = vec![("p'", 0, b.var(m, "new")?), ("m'", 1, first), ("v'", 2, second)];
+    let outputs =
+        vec![("p'", 0, b.var(m, "new")?), ("m'", 1, b.var(m, "first")?), ("v'", 2, b.var(m, "second")?)];
     let unions = outputs.iter().map(|&(_, i, c)| (c, b.project(tuple, i))).collect();
     Ok(Applied { unions, op: Some(MultiOutput { tuple, inputs, outputs }) })
 }

@@ -125,6 +125,7 @@ impl Sampler<'_> {
             Place::Rows if self.keep_unit => shape.push(1),
             Place::Rows => {}
             Place::Cols => shape = [self.row].into_iter().collect(),
+            Place::Scalars => shape = Shape::new(),
         }
         TensorType { dtype, shape }
     }
@@ -136,7 +137,7 @@ impl Sampler<'_> {
         Ok(match fact.map(|f| f.1) {
             None => p,
             Some(Fact::NonNegative) => self.op(Abs, &[p])?,
-            Some(Fact::Positive) => {
+            Some(Fact::Positive | Fact::PositiveBut(_)) => {
                 let a = self.op(Abs, &[p])?;
                 let c = self.splat(ty, 0.25)?;
                 self.op(Add, &[a, c])?
@@ -162,6 +163,19 @@ impl Sampler<'_> {
             Pattern::Const(_) => {
                 let c = self.rng.pick(&[2.0, 0.5, -3.25, 0.1, 7.0]);
                 self.splat(ty.clone(), c)
+            }
+            Pattern::Scalar(_) if ty.rank() == 0 || self.rng.chance(50) => {
+                let c = self.rng.pick(&[2.0, 0.5, -3.25, 0.1, 7.0]);
+                self.splat(ty.clone(), c)
+            }
+            Pattern::Scalar(name) => {
+                let s = self.fresh(name, ty.with_shape([]))?;
+                self.op(BroadcastInDim { shape: ty.shape.clone(), dims: Shape::new() }, &[s])
+            }
+            Pattern::As(name, inner) => {
+                let v = self.any(inner, ty)?;
+                self.vars.insert(name, (v, Place::Full));
+                Ok(v)
             }
             Pattern::Number(Number::Literal(x)) => self.splat(ty.clone(), *x),
             Pattern::Op(head, args) => {
