@@ -45,7 +45,8 @@ impl<'r> Slice<'r> {
         let free: Vec<usize> = (0..leaves.len()).filter(|&i| !closed(program, &leaves, i)).collect();
         let mut cut = BTreeMap::new();
         for &i in &free {
-            cut.extend(leaves[i].iter().map(|&at| (at, i)));
+            let all = leaves[i].iter().flat_map(|&at| reshaped(program, at));
+            cut.extend(all.map(|at| (at, i)).collect::<Vec<_>>());
         }
         let derived =
             (0..leaves.len()).filter(|i| !free.contains(i)).filter_map(|i| leaves[i].first().copied());
@@ -59,7 +60,7 @@ impl<'r> Slice<'r> {
     /// If the record does not fit the program.
     pub fn graphs(&self, module: &mut Module) -> Result<(GraphId, GraphId)> {
         let mut program = Graph::new("slice");
-        let mut made = self.params(&mut program);
+        let mut made = self.params(module, &mut program)?;
         let outputs = outputs(self.reason);
         let results: Vec<ValueId> = outputs
             .iter()
@@ -67,7 +68,7 @@ impl<'r> Slice<'r> {
             .collect::<Result<_>>()?;
         program.set_results(results);
         let mut named = Graph::new("named");
-        let mut made = self.params(&mut named);
+        let mut made = self.params(module, &mut named)?;
         let given = self.apply(module, &mut named, &mut made, self.reason)?;
         let mut results = Vec::new();
         for (o, &at) in self.reason.outputs.iter().filter(|o| !o.values.is_empty()).zip(&outputs) {
@@ -147,19 +148,27 @@ impl<'r> Slice<'r> {
         }
     }
 
-    fn params(&self, g: &mut Graph) -> BTreeMap<Place, ValueId> {
+    fn params(&self, module: &Module, g: &mut Graph) -> Result<BTreeMap<Place, ValueId>> {
         let mut params = BTreeMap::new();
         for &i in &self.free {
             if let Some(&(part, v)) = self.leaves[i].first() {
                 params.insert(i, g.add_param(self.program.graph(part).ty(v).clone()));
             }
         }
-        let mut made: BTreeMap<Place, ValueId> =
-            self.cut.iter().filter_map(|(&at, i)| Some((at, *params.get(i)?))).collect();
+        let mut made: BTreeMap<Place, ValueId> = BTreeMap::new();
+        for (&at, i) in &self.cut {
+            let Some(&param) = params.get(i) else { continue };
+            let ty = self.program.graph(at.0).ty(at.1);
+            let v = match g.ty(param) == ty {
+                true => param,
+                false => g.add1(module, Reshape { shape: ty.shape.clone() }, &[param], LocId::UNKNOWN)?,
+            };
+            made.insert(at, v);
+        }
         for &(part, v) in &self.strangers {
             made.insert((part, v), g.add_param(self.program.graph(part).ty(v).clone()));
         }
-        made
+        Ok(made)
     }
 
     /// Copies the ops that a value is computed by, down to the cut.
@@ -264,6 +273,29 @@ fn closed(program: &Program<'_>, leaves: &[Vec<Place>], i: usize) -> bool {
         todo.extend(operands);
     }
     true
+}
+
+/// A value, and those above it of which it is the same elements in another shape.
+fn reshaped(program: &Program<'_>, at: Place) -> Vec<Place> {
+    let mut all = vec![at];
+    loop {
+        let at = all[all.len() - 1];
+        let graph = program.graph(at.0);
+        let Some((op, _)) = graph.def(at.1) else { return all };
+        let same = match &graph.op(op).op {
+            Op::Reshape(_) => true,
+            Op::Broadcast(b) => b.dims.is_sorted(),
+            _ => false,
+        };
+        match program.operands(at).first() {
+            Some(&from)
+                if same && graph.ty(at.1).elements() == program.graph(from.0).ty(from.1).elements() =>
+            {
+                all.push(from);
+            }
+            _ => return all,
+        }
+    }
 }
 
 /// Parameters that nothing is known of, between some values and the cut.

@@ -46,10 +46,17 @@ pub struct Matcher<'g> {
 }
 
 impl<'g> Matcher<'g> {
-    /// A matcher whose views treat `opaque` classes as factors. Matchers of one e-graph share `users`.
-    pub fn new(graph: &'g Graph, opaque: BTreeSet<egg::Id>, users: Rc<OnceCell<Users>>) -> Matcher<'g> {
-        let polynomials = Views::multiplied_out(graph, opaque.clone());
-        Matcher { graph, views: Views::new(graph, opaque), polynomials, users, expressions: BTreeMap::new() }
+    /// A matcher whose views treat `opaque` classes as factors and take `positive` ones for positive. Matchers of one
+    /// e-graph share `users`.
+    pub fn new(
+        graph: &'g Graph,
+        opaque: BTreeSet<egg::Id>,
+        positive: &BTreeSet<egg::Id>,
+        users: Rc<OnceCell<Users>>,
+    ) -> Matcher<'g> {
+        let polynomials = Views::multiplied_out(graph, opaque.clone()).with_positive(positive);
+        let views = Views::new(graph, opaque).with_positive(positive);
+        Matcher { graph, views, polynomials, users, expressions: BTreeMap::new() }
     }
 
     fn splat(&self, at: &Indexed) -> Option<f64> {

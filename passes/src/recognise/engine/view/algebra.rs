@@ -128,9 +128,7 @@ impl Polynomial {
         }
         let mut factors = Monomial::new();
         for (b, &e) in m {
-            // The root of one value is its power, whatever its sign: below zero neither is a number.
-            let lone = m.len() == 1 && e == 2;
-            if !whole && (e % 2 != 0 || !lone && !known(b, Fact::NonNegative)) {
+            if !whole && (e % 2 != 0 || !known(b, Fact::NonNegative)) {
                 return None;
             }
             if halves < 0 && e < 0 && !known(b, Fact::Positive) {
@@ -174,10 +172,6 @@ fn product(p: &Monomial, q: &Monomial, sign: i16, known: Known<'_>) -> Option<Mo
             return None;
         }
         let have = out.get(b).copied().unwrap_or(0);
-        // √x·√x is x where that is not negative.
-        if have % 2 != 0 && e % 2 != 0 && !known(b, Fact::NonNegative) {
-            return None;
-        }
         if have.signum() * e.signum() < 0 && !known(b, Fact::Positive) {
             return None;
         }
