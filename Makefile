@@ -55,6 +55,8 @@ bench: setup
 	target/release/examples/synthetic target/bench
 	target/release/examples/measure target/bench/*.mlir $(wildcard $(if $(MSC_FIXTURES),$(MSC_FIXTURES)/../real/*/model.mlir*))
 	cargo run --release -q -p msc-codegen --example bench_rows
+	cargo build --release -q -p msc-passes --example bench_recognise
+	target/release/examples/bench_recognise fixtures/stablehlo/*/model.mlir $(wildcard $(if $(MSC_FIXTURES),$(MSC_FIXTURES)/../real/*/model.mlirbc)) --depth $(wildcard $(if $(MSC_FIXTURES),$(MSC_FIXTURES)/../depth/*.mlirbc))
 
 fuzz: setup
 	@scripts/fuzz.sh

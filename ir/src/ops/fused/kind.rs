@@ -128,7 +128,7 @@ pub enum FusedKind {
         normalizer: Normalizer,
     },
     /// One parameter's step of AdamW (Loshchilov & Hutter, "Decoupled Weight Decay Regularization"), of any shape:
-    /// `p, g, m, v, c, d (, numbers) → p', m', v'` with scalars `c`, `d`; see [`AdamW`].
+    /// `p, h, m, v, c, d (, numbers) → p', m', v'` with scalars `c`, `d`; see [`AdamW`].
     AdamW(AdamW),
     /// One parameter's step of gradient descent, of any shape: `p, g (, t) (, s) → p' (, t')` with the momentum `t`
     /// (Polyak, "Some methods of speeding up the convergence of iteration methods"; Nesterov, "A method of solving a

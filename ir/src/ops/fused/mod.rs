@@ -18,7 +18,7 @@ pub use clip::{Clip, ClipForm};
 pub use kind::FusedKind;
 pub use lookup::{Normalizer, Outside, Weighting};
 pub use number::Number;
-pub use optimizer::{AdamW, Lion, PlainAdamW, Sgd};
+pub use optimizer::{AdamW, Clipping, Lion, PlainAdamW, Sgd};
 pub use route::Route;
 
 use super::call::signature;

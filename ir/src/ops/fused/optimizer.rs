@@ -1,7 +1,7 @@
 //! Optimizers' numbers.
 
 use super::{Number, Scalar};
-use crate::attr::{AttrMap, AttrReader, AttrValue};
+use crate::attr::{AttrMap, AttrReader, AttrValue, word};
 use crate::error::Result;
 
 /// The numbers of AdamW, and in which order its scalars are applied: roundings differ.
@@ -11,7 +11,8 @@ use crate::error::Result;
 ///   step is the negative learning rate;
 /// - folded: `m' = m + r1·(g − m)`, `p' = keep·p + m' / (√v'/c + d)`: learning rate and corrections are in `c`, `d`.
 ///
-/// Numbers that are operands follow `c` and `d` in the order `b1` or `keep`, `r1`, `b2`, `r2`, `eps`, `decay`, `step`.
+/// Numbers that are operands follow `c` and `d` in the order `b1` or `keep`, `r1`, `b2`, `r2`, `eps`, `decay`, `step`;
+/// then come those of the clipping: `g` is `clip(h)` of the operand `h`, see [`Clipping`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct AdamW {
     /// `b1` and `r1`; folded: `keep` and `r1`.
@@ -20,6 +21,56 @@ pub struct AdamW {
     pub second: (Number, Number),
     /// What the plain form has beside; `None` where folded.
     pub plain: Option<PlainAdamW>,
+    /// What is made of the gradient before.
+    pub clip: Clipping,
+}
+
+/// How an optimizer's step clips its gradient `h`, by what a [`Clip`](super::Clip) gives.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Clipping {
+    /// Not: the gradient is as it comes.
+    None,
+    /// `h·f` with an operand `f`.
+    Factor,
+    /// `h` where an i1 operand `w` is true, otherwise `h/n·max` with an operand `n`, and `max` if it is one.
+    Within(Number),
+}
+
+impl Clipping {
+    /// Its operands: whether each is a predicate.
+    pub fn operands(self) -> &'static [bool] {
+        match self {
+            Clipping::None => &[],
+            Clipping::Factor => &[false],
+            Clipping::Within(Number::Known(_)) => &[true, false],
+            Clipping::Within(Number::Operand) => &[true, false, false],
+        }
+    }
+
+    fn attrs(self, m: &mut AttrMap) {
+        match self {
+            Clipping::None => {}
+            Clipping::Factor => {
+                m.insert("clip", word("factor"));
+            }
+            Clipping::Within(max) => {
+                m.insert("clip", word("within"));
+                m.insert("max", max.attr());
+            }
+        }
+    }
+
+    fn read(a: &mut AttrReader) -> Result<Clipping> {
+        if !a.has("clip") {
+            return Ok(Clipping::None);
+        }
+        let within = a.word_as("clip", |w| match w {
+            "factor" => Some(false),
+            "within" => Some(true),
+            _ => None,
+        })?;
+        Ok(if within { Clipping::Within(Number::read(a, "max")?) } else { Clipping::Factor })
+    }
 }
 
 /// What the plain form of AdamW has beside its decay rates.
@@ -52,6 +103,7 @@ impl AdamW {
             m.insert("decay", p.decay.attr());
             m.insert("step", p.step.attr());
         }
+        self.clip.attrs(m);
     }
 
     pub(super) fn read(a: &mut AttrReader) -> Result<AdamW> {
@@ -68,6 +120,7 @@ impl AdamW {
             first: (Number::read(a, if folded { "keep" } else { "b1" })?, Number::read(a, "r1")?),
             second: (Number::read(a, "b2")?, Number::read(a, "r2")?),
             plain,
+            clip: Clipping::read(a)?,
         })
     }
 }

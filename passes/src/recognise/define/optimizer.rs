@@ -6,34 +6,42 @@
 use super::Definition;
 use msc_ir::ops::binary::BinaryKind::{Add, Divide, Multiply, Subtract};
 use msc_ir::ops::broadcast::BroadcastInDim;
-use msc_ir::ops::fused::{AdamW, Lion, PlainAdamW, Scalar, Sgd};
+use msc_ir::ops::fused::{AdamW, Clipping, Lion, PlainAdamW, Scalar, Sgd};
+use msc_ir::ops::select::Select;
 use msc_ir::ops::unary::UnaryKind::{Sign, Sqrt};
-use msc_ir::{Graph, IrError, Module, Result, Shape, TensorType, ValueId};
+use msc_ir::{DType, Graph, IrError, Module, Result, Shape, TensorType, ValueId};
 
-/// `p, g, m, v, c, d (, numbers) → p', m', v'`; see [`AdamW`].
+/// `p, h, m, v, c, d (, numbers) → p', m', v'`; see [`AdamW`].
 ///
 /// # Errors
 /// If the types do not fit.
 pub fn adamw(module: &mut Module, types: &[TensorType], op: &AdamW) -> Result<Graph> {
-    let scalars = 2 + op.numbers().filter(|n| n.is_operand()).count();
+    let numbers = 2 + op.numbers().filter(|n| n.is_operand()).count();
+    let clip = op.clip.operands();
+    let scalars = numbers + clip.len();
     let fit = types.len() == 4 + scalars
         && types[0].dtype.is_float()
         && types[..4].iter().all(|t| *t == types[0])
-        && types[4..].iter().all(|t| t.dtype == types[0].dtype && t.rank() == 0);
+        && types[4..4 + numbers].iter().all(|t| t.dtype == types[0].dtype && t.rank() == 0)
+        && types[4 + numbers..].iter().zip(clip).all(|(t, &is_predicate)| {
+            let dtype = if is_predicate { DType::I1 } else { types[0].dtype };
+            t.dtype == dtype && t.rank() == 0
+        });
     if !fit {
         return Err(IrError::ty("adamw", format!("takes four tensors and {scalars} scalars, not {types:?}")));
     }
     let full = &types[0];
     let mut d = Definition::new(module, "adamw");
     let params: Vec<ValueId> = types.iter().map(|t| d.param(t)).collect();
-    let &[p, g, m, v, ..] = params.as_slice() else {
+    let &[p, h, m, v, ..] = params.as_slice() else {
         return Err(IrError::ty("adamw", "takes four tensors"));
     };
+    let g = d.clipped(h, op.clip, &params[4 + numbers..])?;
     let mut spread: Vec<ValueId> = Vec::new();
     for &s in &params[4..6] {
         spread.push(d.op(BroadcastInDim { shape: full.shape.clone(), dims: Shape::new() }, &[s])?);
     }
-    let mut operands = params[6..].iter().copied();
+    let mut operands = params[6..4 + numbers].iter().copied();
     let mut number = |d: &mut Definition<'_>, n| d.number(n, full.clone(), &mut operands);
     let kept = op.plain.is_none() && op.first.0.value() == Some(1.0);
     let b1 = if kept { None } else { Some(number(&mut d, op.first.0)?) };
@@ -163,6 +171,28 @@ pub fn lion(module: &mut Module, types: &[TensorType], op: &Lion) -> Result<Grap
 }
 
 impl Definition<'_> {
+    /// The gradient that an optimizer's step works on.
+    fn clipped(&mut self, h: ValueId, clip: Clipping, operands: &[ValueId]) -> Result<ValueId> {
+        let full = self.ty(h);
+        let spread = BroadcastInDim { shape: full.shape.clone(), dims: Shape::new() };
+        match (clip, operands) {
+            (Clipping::Factor, &[f]) => {
+                let f = self.op(spread, &[f])?;
+                self.op(Multiply, &[h, f])
+            }
+            (Clipping::Within(max), &[within, norm, ..]) => {
+                let norm = self.op(spread, &[norm])?;
+                let mut less = self.op(Divide, &[h, norm])?;
+                if max.value() != Some(1.0) {
+                    let max = self.number(max, full, &mut operands[2..].iter().copied())?;
+                    less = self.op(Multiply, &[less, max])?;
+                }
+                self.op(Select::Select, &[within, h, less])
+            }
+            _ => Ok(h),
+        }
+    }
+
     /// `p + rate·s·(u + decay·p)`.
     fn step(
         &mut self,

@@ -5,7 +5,7 @@
 //! of these the one with the fewest inputs, scalars aside: a number that is an operand is as much the op's own as one
 //! that is known.
 
-use super::super::engine::region::{At, Region, Source};
+use super::super::engine::region::{At, ByClass, Region, Source};
 use super::super::engine::run::Run;
 use super::super::engine::term::{Graph, Node, OpRef};
 use crate::error::{PassError, Result};
@@ -15,6 +15,7 @@ use msc_ir::{ValueDef, ValueId};
 use smallvec::SmallVec;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 /// A named op that may be used.
 #[derive(Clone, Debug)]
@@ -94,7 +95,7 @@ pub struct Selection {
 pub struct Selector<'g> {
     graph: &'g Graph,
     region: &'g Region,
-    values: BTreeMap<Id, Vec<At>>,
+    values: Rc<ByClass>,
     banned: &'g BTreeSet<Id>,
     out: Selection,
     todo: BTreeSet<Key>,

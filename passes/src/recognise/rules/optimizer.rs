@@ -1,6 +1,7 @@
 //! AdamW: one parameter's step, as optax and as PyTorch write it.
 //!
-//! The gradient is what the moments are made of: clipped, unscaled and widened before. A step that is skipped on
+//! The gradient is what the moments are made of: unscaled and widened before. Clipping it is the step's own, if that is
+//! all that happens between the clipped gradient and the moments. A step that is skipped on
 //! overflow selects between the op's results and the old state. Numbers are read from the program.
 
 use super::refuse;
@@ -9,15 +10,46 @@ use crate::recognise::engine::rule::{Root, root};
 use crate::recognise::engine::{Applied, Builder, Count, Frame, Match, MultiOutput, Rule, Tag, WhyNot};
 use egg::Id;
 use msc_ir::DType;
-use msc_ir::ops::fused::{AdamW, FusedKind, Number, PlainAdamW};
+use msc_ir::ops::fused::{AdamW, Clipping, FusedKind, Number, PlainAdamW};
+
+/// What a step may make of its gradient before: nothing; a product with the factor of a clipping; a selection between
+/// the gradient and the clipped one, whose threshold of 1 is no factor of the program.
+macro_rules! gradients {
+    ($with:ident) => {
+        [
+            $with!("(as ?g (multiply ?h (broadcast_in_dim ?f)))"),
+            $with!("(as ?g (select ?within ?h (divide ?h (broadcast_in_dim ?norm))))"),
+            $with!("(as ?g (select ?within ?h (multiply (divide ?h (broadcast_in_dim ?norm)) ?max:scalar)))"),
+            $with!("?g"),
+        ]
+    };
+}
 
 /// √(v'/d) + eps.
-const ROOT: &str = "(add (sqrt (divide (as ?second (add (multiply ?r2:scalar (multiply ?g ?g))
-    (multiply ?b2:scalar ?v))) (broadcast_in_dim ?d))) ?eps:scalar)";
+macro_rules! root_of {
+    ($g:literal) => {
+        concat!(
+            "(add (sqrt (divide (as ?second (add (multiply ?r2:scalar (multiply ",
+            $g,
+            " ?g)) (multiply ?b2:scalar ?v))) (broadcast_in_dim ?d))) ?eps:scalar)"
+        )
+    };
+}
 
 /// √v'/c + d.
-const FOLDED_ROOT: &str = "(add (divide (sqrt (as ?second (add (multiply ?b2:scalar ?v)
-    (multiply ?r2:scalar (multiply ?g ?g))))) (broadcast_in_dim ?c)) (broadcast_in_dim ?d))";
+macro_rules! folded_root_of {
+    ($g:literal) => {
+        concat!(
+            "(add (divide (sqrt (as ?second (add (multiply ?b2:scalar ?v) (multiply ?r2:scalar (multiply ",
+            $g,
+            " ?g))))) (broadcast_in_dim ?c)) (broadcast_in_dim ?d))"
+        )
+    };
+}
+
+/// In the order of [`gradients`].
+const ROOTS: [&str; 4] = gradients!(root_of);
+const FOLDED_ROOTS: [&str; 4] = gradients!(folded_root_of);
 
 /// m'/c / root.
 const UPDATE: &str = "(divide (divide (as ?first (add (multiply ?r1:scalar ?g) (multiply ?b1:scalar ?m)))
@@ -28,21 +60,31 @@ const FOLDED_UPDATE: &str = "(divide (as ?first (add ?m (multiply ?r1:scalar (su
 
 const DECAYED: &str = "(add ?u (multiply ?decay:scalar ?p))";
 
-/// The family.
+/// The family. Steps that clip come first: of two that give the same values the first is taken.
 pub fn rules() -> Vec<Rule> {
-    let plain = |name, rest: &[(&'static str, &'static str)]| {
-        rule(name, &[&[("root", ROOT), ("u", UPDATE)], rest].concat(), |b, m| apply(b, m, false))
-    };
-    let folded = |name, new| {
-        let roots = [("root", FOLDED_ROOT), ("u", FOLDED_UPDATE), ("new", new)];
-        rule(name, &roots, |b, m| apply(b, m, true))
-    };
-    vec![
-        plain("adamw", &[("w", DECAYED), ("new", "(add ?p (multiply ?step:scalar ?w))")]),
-        plain("adam", &[("new", "(add ?p (multiply ?step:scalar ?u))")]),
-        folded("adamw-folded", "(add (multiply ?keep:scalar ?p) ?u)"),
-        folded("adam-folded", "(add ?p ?u)"),
-    ]
+    const NAMES: [[&str; 4]; 4] = [
+        ["adamw-by-factor", "adam-by-factor", "adamw-folded-by-factor", "adam-folded-by-factor"],
+        ["adamw-within-1", "adam-within-1", "adamw-folded-within-1", "adam-folded-within-1"],
+        ["adamw-within", "adam-within", "adamw-folded-within", "adam-folded-within"],
+        ["adamw", "adam", "adamw-folded", "adam-folded"],
+    ];
+    let mut all = Vec::new();
+    for (names, (root, folded_root)) in NAMES.into_iter().zip(ROOTS.into_iter().zip(FOLDED_ROOTS)) {
+        let plain = |name, rest: &[(&'static str, &'static str)]| {
+            rule(name, &[&[("root", root), ("u", UPDATE)], rest].concat(), |b, m| apply(b, m, false))
+        };
+        let folded = |name, new| {
+            let roots = [("root", folded_root), ("u", FOLDED_UPDATE), ("new", new)];
+            rule(name, &roots, |b, m| apply(b, m, true))
+        };
+        all.extend([
+            plain(names[0], &[("w", DECAYED), ("new", "(add ?p (multiply ?step:scalar ?w))")]),
+            plain(names[1], &[("new", "(add ?p (multiply ?step:scalar ?u))")]),
+            folded(names[2], "(add (multiply ?keep:scalar ?p) ?u)"),
+            folded(names[3], "(add ?p ?u)"),
+        ]);
+    }
+    all
 }
 
 fn rule(
@@ -72,7 +114,7 @@ fn apply(b: &mut Builder<'_>, m: &Match, folded: bool) -> Result<Applied, WhyNot
         return Err(refuse("the parameter is not of floats, or a constant"));
     }
     let mut inputs = vec![("p", p)];
-    for name in ["g", "m", "v"] {
+    for name in [if m.vars.contains_key("h") { "h" } else { "g" }, "m", "v"] {
         inputs.push((name, b.var(m, name)?));
     }
     if inputs.iter().any(|&(_, c)| b.ty(c).ok().as_ref() != Some(&full)) {
@@ -89,7 +131,7 @@ fn apply(b: &mut Builder<'_>, m: &Match, folded: bool) -> Result<Applied, WhyNot
         inputs.extend(operand.map(|scalar| (name, scalar)));
         Ok(number)
     };
-    let op = AdamW {
+    let mut op = AdamW {
         first: (number(if folded { "keep" } else { "b1" }, 1.0)?, number("r1", 1.0)?),
         second: (number("b2", 1.0)?, number("r2", 1.0)?),
         plain: match folded {
@@ -100,7 +142,21 @@ fn apply(b: &mut Builder<'_>, m: &Match, folded: bool) -> Result<Applied, WhyNot
                 step: number("step", 1.0)?,
             }),
         },
+        clip: Clipping::None,
     };
+    if m.vars.contains_key("f") {
+        op.clip = Clipping::Factor;
+        inputs.push(("f", b.var(m, "f")?));
+    } else if m.vars.contains_key("within") {
+        let (max, operand) = match m.vars.contains_key("max") {
+            true => b.number(m, "max")?,
+            false => (Number::known(1.0), None),
+        };
+        op.clip = Clipping::Within(max);
+        inputs.push(("within", b.var(m, "within")?));
+        inputs.push(("norm", b.var(m, "norm")?));
+        inputs.extend(operand.map(|scalar| ("max", scalar)));
+    }
     for &(name, scalar) in &inputs[4..] {
         if b.ty(scalar)?.rank() != 0 {
             return Err(refuse(format!("{name} is no scalar")));

@@ -14,6 +14,7 @@ use msc_ir::ops::convert::Convert;
 use msc_ir::ops::permute::Permute;
 use msc_ir::ops::reduce::Reduce;
 use msc_ir::ops::reshape::Reshape;
+use msc_ir::ops::select::Select;
 use msc_ir::ops::unary::UnaryKind::{Abs, Exponential, Negate, Sine, Sqrt};
 use msc_ir::{
     DType, Entry, Graph, GraphId, IrError, LocId, Module, Monoid, Op, ParamInfo, Result, ResultInfo, Shape,
@@ -178,6 +179,12 @@ impl Sampler<'_> {
                 Ok(v)
             }
             Pattern::Number(Number::Literal(x)) => self.splat(ty.clone(), *x),
+            Pattern::Op(Head::Select, args) => {
+                let predicate = TensorType::new(DType::I1, []);
+                let p = self.any(&args[0], &predicate)?;
+                let (a, b) = (self.any(&args[1], ty)?, self.any(&args[2], ty)?);
+                self.op(Select::Select, &[p, a, b])
+            }
             Pattern::Op(head, args) => {
                 let (op, operand) = self.head(*head, ty)?;
                 let mut values = Vec::new();
