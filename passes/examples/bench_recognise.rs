@@ -1,14 +1,15 @@
 //! Times of simplify, template and recognise on whole steps:
 //! `cargo run --release -p msc-passes --example bench_recognise -- FILE… [--depth FILE…]`.
 //!
-//! Medians of five rounds, each from the imported module, and the peak of resident memory; each file has a process of
-//! its own. Files behind `--depth` are one step at several depths: a line of least squares through their medians gives
+//! Medians of five rounds, each from the imported module, of the processor's time, which other processes do not lengthen
+//! (passes have one thread), and the peak of resident memory; each file has a process of its own. Files behind `--depth` are one step at several depths: a line of least squares through their medians gives
 //! what a layer costs in each stage.
 
 use msc_passes::recognise::recognise;
 use msc_passes::simplify::simplify;
 use msc_passes::template::template;
 use std::process::Command;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// The stages that are timed.
@@ -66,14 +67,15 @@ fn measure(path: &str) -> Result<String, Box<dyn std::error::Error>> {
     let (mut layers, mut told) = (0, String::new());
     for _ in 0..ROUNDS {
         let mut module = imported.clone();
-        let start = Instant::now();
+        let start = now();
         simplify(&mut module)?;
-        let simplified = start.elapsed();
+        let simplified = now();
         let mut templates = template(&mut module)?;
-        let outlined = start.elapsed();
+        let outlined = now();
         let report = recognise(&mut module, &mut templates)?;
-        let recognised = start.elapsed();
-        for (t, d) in times.iter_mut().zip([simplified, outlined - simplified, recognised - outlined]) {
+        let recognised = now();
+        for (t, d) in times.iter_mut().zip([simplified - start, outlined - simplified, recognised - outlined])
+        {
             t.push(d);
         }
         layers = templates.templates.first().map_or(0, |t| t.instances);
@@ -89,6 +91,15 @@ fn measure(path: &str) -> Result<String, Box<dyn std::error::Error>> {
          # {layers} {a} {b} {c}",
         peak_memory()
     ))
+}
+
+/// The processor's time of this thread so far; where the system does not tell it, the time that passed.
+fn now() -> Duration {
+    static START: OnceLock<Instant> = OnceLock::new();
+    let passed = START.get_or_init(Instant::now).elapsed();
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let own = text.split_whitespace().next().and_then(|n| n.parse().ok());
+    own.map_or(passed, Duration::from_nanos)
 }
 
 /// The slope of the line of least squares.
