@@ -36,7 +36,9 @@ fn main() {
         return;
     }
     let at = args.iter().position(|a| a == "--depth").unwrap_or(args.len());
-    args[..at].iter().for_each(|path| drop(in_process(path)));
+    for path in &args[..at] {
+        in_process(path);
+    }
     let series: Vec<Measured> = args.iter().skip(at + 1).filter_map(|path| in_process(path)).collect();
     if series.len() < 2 {
         return;

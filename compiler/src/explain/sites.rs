@@ -112,7 +112,7 @@ fn made(m: &Made, name: &dyn Fn(&At) -> Named) -> Named {
         true => format!("({})", of.text),
         false => of.text.clone(),
     };
-    let text = match (op, args.as_slice()) {
+    let text = match (&**op, args.as_slice()) {
         (Op::Binary(b), [x, y]) if b.kind == BinaryKind::Add => format!("{} + {}", x.text, y.text),
         (Op::Binary(b), [x, y]) => {
             let sign = match b.kind {

@@ -85,7 +85,7 @@ pub enum Made {
     /// A value of this type: the values that it is, as in [`CutValue::values`].
     Value(TensorType, Vec<At>),
     /// An op on others.
-    Op(msc_ir::Op, Vec<Made>),
+    Op(Box<msc_ir::Op>, Vec<Made>),
 }
 
 /// Why an op of several results stands for values of the program: which rule, at which cut. The union can be
@@ -461,7 +461,7 @@ fn made(graph: &Graph, values: &BTreeMap<Id, Vec<At>>, class: Id, depth: usize) 
             return None;
         }
         let args: Option<Vec<Made>> = args.iter().map(|&a| made(graph, values, a, depth)).collect();
-        Some(Made::Op(op.clone(), args?))
+        Some(Made::Op(Box::new(op.clone()), args?))
     })
 }
 

@@ -143,7 +143,7 @@ impl<'r> Slice<'r> {
             Made::Op(op, args) => {
                 let args: Vec<ValueId> =
                     args.iter().map(|a| self.built(module, g, made, a)).collect::<Result<_>>()?;
-                Ok(g.add1(module, op.clone(), &args, LocId::UNKNOWN)?)
+                Ok(g.add1(module, (**op).clone(), &args, LocId::UNKNOWN)?)
             }
         }
     }
