@@ -187,6 +187,19 @@ fn updates_and_clipping() {
     assert!(attrs.matches("operand").count() == 2 && operands == 3, "{attrs}");
 }
 
+/// The gradient divides the statistic by the variance, as programs do whose epsilon differs from layer to layer: a replay
+/// must not draw the statistic apart from the epsilon.
+#[test]
+fn a_statistic_follows_its_epsilon() {
+    let source = NORM.replace("%19 = power %7, %18 : f32[2,3]", "%19 = divide %7, %6 : f32[2,3]");
+    let (after, report) = recognised(&source);
+    assert_eq!(sites(&report, "rms_norm_grad"), 1, "{}", text::print(&after));
+    let gradient = report.regions[0].reasons.iter().find(|r| r.rule.contains("grad")).expect("a gradient");
+    let compared = msc_passes::recognise::Replayer::new(&after, &report.regions[0]).fresh(gradient, 1);
+    let compared = compared.expect("executes");
+    assert!(compared.iter().all(msc_passes::recognise::Compared::agrees), "{compared:?}");
+}
+
 /// Near misses: the source, what changes, and how many of a kind are still found.
 #[test]
 fn near_misses() {

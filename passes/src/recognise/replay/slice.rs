@@ -256,23 +256,32 @@ fn leaves(report: &RegionReport, reason: &Reason) -> Vec<Vec<Place>> {
     leaves
 }
 
-/// Whether a leaf is computed from the other leaves alone.
+/// Whether a leaf is computed from the other leaves, and from scalars of which nothing is known: a statistic from its
+/// rows and an epsilon. Random, it would contradict whatever else the program computes from both.
 fn closed(program: &Program<'_>, leaves: &[Vec<Place>], i: usize) -> bool {
     let others = leaves.iter().enumerate().filter(|(k, _)| *k != i);
     let cut: BTreeSet<Place> = others.flat_map(|(_, v)| v.iter().copied()).collect();
     let mut todo: Vec<Place> = leaves[i].first().copied().into_iter().collect();
     let mut seen = BTreeSet::new();
+    let (mut of_leaves, mut of_scalars) = (false, false);
     while let Some(at) = todo.pop() {
-        if cut.contains(&at) || !seen.insert(at) {
+        if cut.contains(&at) {
+            of_leaves = true;
+            continue;
+        }
+        if !seen.insert(at) {
             continue;
         }
         let operands = program.operands(at);
         if is_unknown(program, at, &operands) {
-            return false;
+            of_scalars = true;
+            if program.graph(at.0).ty(at.1).rank() > 0 {
+                return false;
+            }
         }
         todo.extend(operands);
     }
-    true
+    of_leaves || !of_scalars
 }
 
 /// A value, and those above it of which it is the same elements in another shape.
