@@ -62,6 +62,8 @@ bench: setup
 	cargo run --release -q -p msc-codegen --example bench_rows
 	cargo build --release -q -p msc-runtime --no-default-features --example bandwidth
 	for n in 2 4; do mpirun --allow-run-as-root --oversubscribe -n $$n target/release/examples/bandwidth; done
+	cargo build --release -q -p msc-passes --example bench_recognise
+	target/release/examples/bench_recognise fixtures/stablehlo/*/model.mlir $(wildcard $(if $(MSC_FIXTURES),$(MSC_FIXTURES)/../real/*/model.mlirbc)) --depth $(wildcard $(if $(MSC_FIXTURES),$(MSC_FIXTURES)/../depth/*.mlirbc))
 
 fuzz: setup
 	@scripts/fuzz.sh

@@ -66,6 +66,11 @@ impl AttrReader {
         self.map.contains_key(key)
     }
 
+    /// Whether an attribute is a bare word.
+    pub fn is_word(&self, key: &str) -> bool {
+        matches!(self.map.get(key), Some(AttrValue::Word(_)))
+    }
+
     /// A boolean.
     pub fn bool(&mut self, key: &str) -> Result<bool> {
         match self.take(key)? {

@@ -53,8 +53,8 @@ const EXPECTED: &[Expected] = &[
     rms("llama_maxtext_fsdp2_tp2_tiny", (5, 9), (3, 5)),
     rms("llama_torchax_remat_tiny", (6, 10), (3, 5)),
     rms("llama_torchax_tiny", (3, 5), (3, 5)),
-    // Its literals, eps among them, are arguments: nothing is known of them.
-    rms("llama_torchxla_tiny", (0, 0), (0, 0)),
+    // Its literals, eps among them, are arguments.
+    rms("llama_torchxla_tiny", (3, 5), (3, 5)),
     rms("llama_torchxla_tiny_const", (3, 5), (3, 5)),
     rms("mixtral_aux_b8", (3, 5), (3, 5)),
     rms("mixtral_torchax_tiny", (3, 5), (3, 5)),
@@ -133,8 +133,8 @@ const STEPS: &[Step] = &[
     Step { fixture: "llama_maxtext_fsdp2_tp2_tiny", adamw: (12, 12), clip: (1, 1), route: (0, 0) },
     Step { fixture: "llama_torchax_remat_tiny", adamw: (12, 21), clip: (1, 1), route: (0, 0) },
     Step { fixture: "llama_torchax_tiny", adamw: (12, 21), clip: (1, 1), route: (0, 0) },
-    // Its literals are arguments: neither threshold nor decay is known.
-    Step { fixture: "llama_torchxla_tiny", adamw: (0, 0), clip: (0, 0), route: (0, 0) },
+    // Its literals are arguments.
+    Step { fixture: "llama_torchxla_tiny", adamw: (12, 21), clip: (1, 1), route: (0, 0) },
     Step { fixture: "llama_torchxla_tiny_const", adamw: (12, 21), clip: (1, 1), route: (0, 0) },
     Step { fixture: "mixtral_aux_b8", adamw: (22, 41), clip: (1, 1), route: (1, 2) },
     Step { fixture: "mixtral_torchax_tiny", adamw: (22, 41), clip: (1, 1), route: (1, 2) },
@@ -187,7 +187,8 @@ const REST: &[Rest] = &[
     rest("llama_torchxla_tiny", 2, 0, "swiglu", 2),
     rest("llama_torchxla_tiny_const", 2, 0, "swiglu", 2),
     // Four experts, each on all tokens; a router is a softmax.
-    Rest { activation: ("swiglu", [8, 8]), softmax: [2, 2], ..rest("mixtral_aux_b8", 2, 0, "swiglu", 2) },
+    // The auxiliary loss takes the softmax of all routers' scores again.
+    Rest { activation: ("swiglu", [8, 8]), softmax: [3, 3], ..rest("mixtral_aux_b8", 2, 0, "swiglu", 2) },
     Rest {
         activation: ("swiglu", [8, 8]),
         softmax: [2, 2],

@@ -186,6 +186,29 @@ fn no_norm_is_an_rms_norm() {
     }
 }
 
+/// What is zero is no part of the residual gradient, also where its share of a mean is added beside it.
+#[test]
+fn a_gradient_of_zeros_is_no_residual() {
+    const ZEROS: &str = "  %57 = constant {value = splat f32[2,3,8] 0.0} : f32[2,3,8]
+  %58 = multiply %57, %3 : f32[2,3,8]
+  %59 = negate %58 : f32[2,3,8]
+  %60 = reduce %59 {dims = [2], monoid = sum} : f32[2,3]
+  %61 = constant {value = splat f32[2,3] 8.0} : f32[2,3]
+  %62 = divide %60, %61 : f32[2,3]
+  %63 = broadcast_in_dim %62 {dims = [0, 1], shape = [2, 3, 8]} : f32[2,3,8]
+  %64 = add %56, %58 : f32[2,3,8]
+  %65 = add %64, %63 : f32[2,3,8]
+  return %26, %65, %31, %29";
+    let (_, report) = recognised(&TWO_PASS.replace("  return %26, %56, %31, %29", ZEROS));
+    let gradients = report.regions[0].reasons.iter().chain(&report.regions[0].unused);
+    let gradients: Vec<_> = gradients.filter(|r| r.rule == "layer-norm-grad").collect();
+    assert!(!gradients.is_empty());
+    for g in gradients {
+        let r = g.inputs.iter().find(|i| i.name == "r").expect("a residual gradient");
+        assert!(r.values.iter().all(|v| v.value.0 == 4) && r.made_of.is_none(), "{r:?}");
+    }
+}
+
 /// Near misses: what changes, and what may still be found.
 #[test]
 fn near_misses_from_centred_squares() {

@@ -118,6 +118,64 @@ fn decayed_gradients_and_skipped_steps() {
     assert_eq!(recognised(&numbered(&skipped)).0, 1);
 }
 
+/// Clipping belongs to the step where nothing else happens to the gradient: by a factor, or by a selection, with a
+/// threshold or one of 1.
+#[test]
+fn a_clipped_gradient() {
+    use msc_ir::{
+        Op,
+        ops::fused::{Clipping, FusedKind},
+    };
+    const FACTOR: &str = "  %x = broadcast_in_dim %5 {dims = [], shape = [4, 6]} : f32[4,6]\n  %y = multiply %1, %x : f32[4,6]\n";
+    const WITHIN_ONE: &str = "  %w = is_finite %4 : i1[]\n  %x = broadcast_in_dim %5 {dims = [], shape = [4, 6]} : f32[4,6]\n  \
+        %z = divide %1, %x : f32[4,6]\n  %y = select %w, %1, %z : f32[4,6]\n";
+    const WITHIN: &str = "  %w = is_finite %4 : i1[]\n  %x = broadcast_in_dim %5 {dims = [], shape = [4, 6]} : f32[4,6]\n  \
+        %z = divide %1, %x : f32[4,6]\n  %m = constant {value = splat f32[4,6] 2.5} : f32[4,6]\n  \
+        %u = multiply %z, %m : f32[4,6]\n  %y = select %w, %1, %u : f32[4,6]\n";
+    // What is clipped, which form is found, and how many values of the program are beside the step.
+    let clip = |before: &str, source: &str| {
+        let first = if source == PLAIN { "  %7 = constant" } else { "  %6 = constant" };
+        let (square, moment) = match source == PLAIN {
+            true => (
+                ("%12 = multiply %1, %1", "%12 = multiply %y, %y"),
+                ("%8 = multiply %7, %1", "%8 = multiply %7, %y"),
+            ),
+            false => (
+                ("%15 = multiply %1, %1", "%15 = multiply %y, %y"),
+                ("%8 = subtract %1, %2", "%8 = subtract %y, %2"),
+            ),
+        };
+        let source = source
+            .replacen(first, &format!("{before}{first}"), 1)
+            .replace(square.0, square.1)
+            .replace(moment.0, moment.1);
+        let (found, after) = recognised(&numbered(&source));
+        assert_eq!(found, 1, "{}", text::print(&after));
+        let g = after.graph(after.graph_by_name("main").expect("main"));
+        let clips = g.ops().filter_map(|(_, o)| match &o.op {
+            Op::Fused(f) => match &f.kind {
+                FusedKind::AdamW(a) => Some(a.clip),
+                _ => None,
+            },
+            _ => None,
+        });
+        let clips: Vec<Clipping> = clips.collect();
+        (clips[0], g.ops().filter(|(_, o)| matches!(o.op, Op::Binary(_) | Op::Select(_))).count())
+    };
+    for source in [PLAIN, FOLDED] {
+        assert_eq!(clip(FACTOR, source), (Clipping::Factor, 0));
+        assert!(matches!(clip(WITHIN_ONE, source), (Clipping::Within(n), 0) if n.value() == Some(1.0)));
+        assert!(matches!(clip(WITHIN, source), (Clipping::Within(n), 0) if n.value() == Some(2.5)));
+        // The other branch, a part of the gradient, a factor for each element: the step is found, the clipping is not.
+        let swapped = WITHIN_ONE.replace("select %w, %1, %z", "select %w, %z, %1");
+        assert_eq!(clip(&swapped, source), (Clipping::None, 2));
+        let other = WITHIN_ONE.replace("divide %1, %x", "divide %2, %x");
+        assert_eq!(clip(&other, source), (Clipping::None, 2));
+        let each = FACTOR.replace("multiply %1, %x", "multiply %1, %2");
+        assert_eq!(clip(&each, source), (Clipping::None, 1));
+    }
+}
+
 #[test]
 fn near_misses() {
     for (what, source, from, to) in [

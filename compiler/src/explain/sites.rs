@@ -2,10 +2,11 @@
 
 use super::names::{Named, Names};
 use crate::examine::Examined;
-use msc_ir::Operation;
 use msc_ir::attr::AttrValue;
-use msc_passes::recognise::engine::Tag;
-use msc_passes::recognise::engine::run::{CutValue, Reason};
+use msc_ir::ops::binary::BinaryKind;
+use msc_ir::{Op, Operation};
+use msc_passes::recognise::engine::run::{CutValue, Made, Reason};
+use msc_passes::recognise::engine::{At, Tag};
 use msc_passes::recognise::{RegionReport, rules};
 use serde::Serialize;
 use std::fmt::Write;
@@ -70,12 +71,7 @@ fn site(e: &Examined, region: &RegionReport, names: &Names<'_>, r: &Reason, prob
         let value = match (v.values.first(), v.given_by) {
             (Some(at), _) => name(at),
             (None, Some(_)) => Named { text: "a result of the forward operation".into(), all: Vec::new() },
-            (None, None) => {
-                let terms: Vec<Named> =
-                    v.sum_of.iter().filter_map(|(_, values)| values.first()).map(name).collect();
-                let text = terms.iter().map(|t| t.text.as_str()).collect::<Vec<_>>().join(" + ");
-                Named { text, all: terms.into_iter().flat_map(|t| t.all).collect() }
-            }
+            (None, None) => v.made_of.as_ref().map_or_else(Named::default, |m| made(m, &name)),
         };
         mentions.extend(value.all);
         Cut { name: v.name.to_string(), ty: v.ty.to_string(), value: value.text }
@@ -104,6 +100,36 @@ fn site(e: &Examined, region: &RegionReport, names: &Names<'_>, r: &Reason, prob
         outputs,
         mentions,
     }
+}
+
+/// What a rule built, as a formula of the program's values.
+fn made(m: &Made, name: &dyn Fn(&At) -> Named) -> Named {
+    let (op, args) = match m {
+        Made::Value(_, values) => return values.first().map(name).unwrap_or_default(),
+        Made::Op(op, args) => (op, args.iter().map(|a| made(a, name)).collect::<Vec<_>>()),
+    };
+    let part = |of: &Named| match of.text.contains(' ') {
+        true => format!("({})", of.text),
+        false => of.text.clone(),
+    };
+    let text = match (&**op, args.as_slice()) {
+        (Op::Binary(b), [x, y]) if b.kind == BinaryKind::Add => format!("{} + {}", x.text, y.text),
+        (Op::Binary(b), [x, y]) => {
+            let sign = match b.kind {
+                BinaryKind::Subtract => "-",
+                BinaryKind::Multiply => "·",
+                BinaryKind::Divide => "/",
+                kind => kind.name(),
+            };
+            format!("{} {sign} {}", part(x), part(y))
+        }
+        (Op::Broadcast(_) | Op::Reshape(_) | Op::Permute(_), [x]) => x.text.clone(),
+        (op, args) => {
+            let args: Vec<String> = args.iter().map(part).collect();
+            format!("{} {}", op.name(), args.join(", ")).trim_end().to_string()
+        }
+    };
+    Named { text, all: args.into_iter().flat_map(|a| a.all).collect() }
 }
 
 fn attributes(e: &Examined, r: &Reason) -> String {

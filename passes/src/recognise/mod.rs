@@ -15,6 +15,7 @@ pub mod probe;
 mod replay;
 mod report;
 pub mod rules;
+mod sink;
 mod templates;
 pub mod why;
 

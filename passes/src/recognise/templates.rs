@@ -6,7 +6,7 @@ use super::extract::{Extraction, Keep, Outcome, Param};
 use super::known::{self, Scopes};
 use super::probe::band::Bands;
 use super::report::{RegionReport, Report};
-use super::{Observer, graph_region, rewrite};
+use super::{Observer, graph_region, rewrite, sink};
 use crate::error::{PassError, Result};
 use crate::template::{ParamSource, Segment, Template, Templates};
 use msc_ir::{Graph, GraphId, Module, OpId, ValueId};
@@ -75,6 +75,12 @@ fn template(
     report: &mut Report,
     observer: Observer<'_>,
 ) -> Result<()> {
+    for (graph, moved) in sink::scalars(module, entry, &templates.templates[at])? {
+        match graph == entry {
+            true => follow_entry(templates, entry, &moved)?,
+            false => follow(templates, graph, &moved)?,
+        }
+    }
     let t = &templates.templates[at];
     let graph = module.graph(entry);
     let scopes = Scopes::new(module, &templates.loops);
@@ -122,7 +128,7 @@ fn spec(entry: (GraphId, &Graph), t: &Template, index: usize, bands: &mut Bands<
 }
 
 /// The value of the entry that a parameter is in every instance, if it is one.
-fn shared(entry: &Graph, t: &Template, segment: usize, param: usize) -> Option<ValueId> {
+pub(super) fn shared(entry: &Graph, t: &Template, segment: usize, param: usize) -> Option<ValueId> {
     let mut values = t.segments[segment].calls.iter().map(|&c| entry.op(c).operands.get(param).copied());
     let first = values.next()??;
     values.all(|v| v == Some(first)).then_some(first)

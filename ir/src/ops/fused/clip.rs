@@ -1,7 +1,7 @@
 //! Clipping by the global norm.
 
-use super::Scalar;
-use crate::attr::{AttrMap, AttrReader, AttrValue, word};
+use super::Number;
+use crate::attr::{AttrMap, AttrReader, word};
 use crate::error::Result;
 
 /// What a program makes of the norm `n` of all gradients, to scale each of them by `min(1, max/(n + eps))`.
@@ -21,9 +21,9 @@ pub struct Clip {
     /// What is made of the norm.
     pub form: ClipForm,
     /// Largest norm that is left as it is.
-    pub max: Scalar,
+    pub max: Number,
     /// Added to the norm before it divides.
-    pub eps: Scalar,
+    pub eps: Number,
 }
 
 impl ClipForm {
@@ -39,16 +39,16 @@ impl ClipForm {
 impl Clip {
     pub(super) fn attrs(&self, m: &mut AttrMap) {
         m.insert("form", word(self.form.name()));
-        m.insert("max", AttrValue::Float(self.max.get().to_bits()));
-        m.insert("eps", AttrValue::Float(self.eps.get().to_bits()));
+        m.insert("max", self.max.attr());
+        m.insert("eps", self.eps.attr());
     }
 
     pub(super) fn read(a: &mut AttrReader) -> Result<Clip> {
         let all = [ClipForm::Within, ClipForm::Minimum, ClipForm::Below];
         Ok(Clip {
             form: a.word_as("form", |w| all.into_iter().find(|f| f.name() == w))?,
-            max: Scalar::new(a.float("max")?),
-            eps: Scalar::new(a.float("eps")?),
+            max: Number::read(a, "max")?,
+            eps: Number::read(a, "eps")?,
         })
     }
 }

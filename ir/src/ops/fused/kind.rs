@@ -1,23 +1,23 @@
 //! What a fused op is: the named operations, with their operands and results.
 
-use super::{Activation, AdamW, Clip, Lion, Normalizer, Outside, Route, Scalar, Sgd, Weighting};
+use super::{Activation, AdamW, Clip, Lion, Normalizer, Number, Outside, Route, Scalar, Sgd, Weighting};
 use crate::ops::attention::AttentionForm;
 
 /// What a fused op is.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum FusedKind {
     /// Root-mean-square norm over the last dimension `D`:
-    /// `x[…,D], γ[D] → y[…,D], rstd[…]` with `rstd = (Σx²/D + eps)^-½`, `y = γ·(x·rstd)`
+    /// `x[…,D], γ[D] (, eps[]) → y[…,D], rstd[…]` with `rstd = (Σx²/D + eps)^-½`, `y = γ·(x·rstd)`
     /// (Zhang & Sennrich, "Root Mean Square Layer Normalization").
     RmsNorm {
         /// Added to the mean square.
-        eps: Scalar,
+        eps: Number,
         /// Narrow floats: whether the scaled result is rounded, rather than `x·rstd` before it is scaled.
         late: bool,
     },
     /// Its gradient, with the residual stream's gradient added where `residual`:
-    /// `dy[…,D], x[…,D], γ[D], rstd[…] (, r[…,D]) → dx[…,D], dγ[D]`,
-    /// `dx = (r +) rstd·g − x·rstd³·Σ(g·x)/D` with `g = γ·dy`, `dγ = Σ dy·x·rstd`.
+    /// `dy[…,D], x[…,D], γ[D], rstd[…] (, r[…,D]) (, k[]) → dx[…,D], dγ[D]`,
+    /// `dx = (r +) rstd·g + k·x·rstd³·Σ(g·x)` with `g = γ·dy`, `dγ = Σ dy·x·rstd`, and `k = −1/D` unless it is an operand.
     RmsNormGrad {
         /// Whether the residual gradient is an operand.
         residual: bool,
@@ -25,13 +25,15 @@ pub enum FusedKind {
         late: bool,
         /// Narrow floats: whether `rstd·g` and the rest of dx are rounded one by one.
         split: bool,
+        /// Whether `k` is an operand.
+        factor: bool,
     },
     /// Layer norm over the last dimension `D`:
-    /// `x[…,D] (, γ[D]) (, β[D]) → y[…,D], rstd[…]` with `μ = Σx/D`, `rstd = (Σ(x−μ)²/D + eps)^-½`,
+    /// `x[…,D] (, γ[D]) (, β[D]) (, eps[]) → y[…,D], rstd[…]` with `μ = Σx/D`, `rstd = (Σ(x−μ)²/D + eps)^-½`,
     /// `y = γ·(x−μ)·rstd + β` (Ba, Kiros & Hinton, "Layer Normalization").
     LayerNorm {
         /// Added to the variance.
-        eps: Scalar,
+        eps: Number,
         /// Whether γ is an operand.
         scale: bool,
         /// Whether β is an operand.
@@ -126,7 +128,7 @@ pub enum FusedKind {
         normalizer: Normalizer,
     },
     /// One parameter's step of AdamW (Loshchilov & Hutter, "Decoupled Weight Decay Regularization"), of any shape:
-    /// `p, g, m, v, c, d (, s) → p', m', v'` with scalars `c`, `d`, `s`; see [`AdamW`].
+    /// `p, h, m, v, c, d (, numbers) → p', m', v'` with scalars `c`, `d`; see [`AdamW`].
     AdamW(AdamW),
     /// One parameter's step of gradient descent, of any shape: `p, g (, t) (, s) → p' (, t')` with the momentum `t`
     /// (Polyak, "Some methods of speeding up the convergence of iteration methods"; Nesterov, "A method of solving a
@@ -151,7 +153,7 @@ pub enum FusedKind {
     /// the chosen scores `v`.
     MoeRouteGrad(Route),
     /// What clipping by the global norm makes of the sum of squares of all gradients (Pascanu et al., "On the
-    /// difficulty of training recurrent neural networks"): `s[] → n[], t[]` with the norm `n = √s`, and `t` by its form:
+    /// difficulty of training recurrent neural networks"): `s[] (, max[]) (, eps[]) → n[], t[]` with the norm `n = √s`, and `t` by its form:
     /// `n < max`, or the factor `min(1, max/(n + eps))`. The sum's terms and the scaling of each gradient stay ops of
     /// the graphs that hold the gradients.
     Clip(Clip),

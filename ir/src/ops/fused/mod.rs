@@ -8,6 +8,7 @@ mod activation;
 mod clip;
 mod kind;
 mod lookup;
+mod number;
 mod optimizer;
 mod route;
 mod text;
@@ -16,7 +17,8 @@ pub use activation::Activation;
 pub use clip::{Clip, ClipForm};
 pub use kind::FusedKind;
 pub use lookup::{Normalizer, Outside, Weighting};
-pub use optimizer::{AdamW, Lion, Sgd};
+pub use number::Number;
+pub use optimizer::{AdamW, Clipping, Lion, PlainAdamW, Sgd};
 pub use route::Route;
 
 use super::call::signature;

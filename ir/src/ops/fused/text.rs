@@ -1,6 +1,8 @@
 //! The attributes of named operations in the text form.
 
-use super::{Activation, AdamW, Clip, FusedKind, Lion, Normalizer, Outside, Route, Scalar, Sgd, Weighting};
+use super::{
+    Activation, AdamW, Clip, FusedKind, Lion, Normalizer, Number, Outside, Route, Scalar, Sgd, Weighting,
+};
 use crate::attr::{AttrMap, AttrReader, AttrValue};
 use crate::error::{IrError, Result};
 use crate::ops::attention::AttentionForm;
@@ -9,14 +11,15 @@ impl FusedKind {
     /// Reads the kind that `name` stands for, if it is one.
     pub(super) fn read(name: &str, a: &mut AttrReader) -> Result<Option<FusedKind>> {
         Ok(Some(match name {
-            "rms_norm" => FusedKind::RmsNorm { eps: Scalar::new(a.float("eps")?), late: flag(a, "late")? },
+            "rms_norm" => FusedKind::RmsNorm { eps: Number::read(a, "eps")?, late: flag(a, "late")? },
             "rms_norm_grad" => FusedKind::RmsNormGrad {
                 residual: a.bool("residual")?,
                 late: flag(a, "late")?,
                 split: flag(a, "split")?,
+                factor: flag(a, "factor")?,
             },
             "layer_norm" => FusedKind::LayerNorm {
-                eps: Scalar::new(a.float("eps")?),
+                eps: Number::read(a, "eps")?,
                 scale: a.bool("scale")?,
                 shift: a.bool("shift")?,
             },
@@ -64,15 +67,15 @@ impl FusedKind {
     pub(super) fn attrs(&self, m: &mut AttrMap) {
         match self {
             FusedKind::RmsNorm { eps, late } => {
-                m.insert("eps", AttrValue::Float(eps.get().to_bits()));
+                m.insert("eps", eps.attr());
                 set(m, &[("late", *late)]);
             }
-            FusedKind::RmsNormGrad { residual, late, split } => {
+            FusedKind::RmsNormGrad { residual, late, split, factor } => {
                 m.insert("residual", AttrValue::Bool(*residual));
-                set(m, &[("late", *late), ("split", *split)]);
+                set(m, &[("late", *late), ("split", *split), ("factor", *factor)]);
             }
             FusedKind::LayerNorm { eps, scale, shift } => {
-                m.insert("eps", AttrValue::Float(eps.get().to_bits()));
+                m.insert("eps", eps.attr());
                 m.insert("scale", AttrValue::Bool(*scale));
                 m.insert("shift", AttrValue::Bool(*shift));
             }

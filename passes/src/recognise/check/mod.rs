@@ -157,7 +157,7 @@ fn recognised(rule: &Rule, module: Module, graph: GraphId) -> Result<Option<Pair
 /// For each union that the rule makes on the instance, both sides.
 fn rewritten(rule: &Rule, module: Module, graph: GraphId) -> Result<Option<Pair>> {
     let (mut egraph, region) = build(module, graph);
-    let program: BTreeSet<Id> = region.values_by_class(&egraph).into_keys().collect();
+    let program: BTreeSet<Id> = region.values_by_class(&egraph).keys().copied().collect();
     let matches = search(&egraph, rule, &program);
     let mut unions = Vec::new();
     for m in &matches {
@@ -243,6 +243,7 @@ fn input(ty: &TensorType, values: Values, rng: &mut Random) -> Tensor {
     };
     let data: Vec<f64> = (0..ty.elements())
         .map(|_| match values {
+            _ if ty.dtype == DType::I1 => f64::from(u8::from(rng.chance(50))),
             _ if zero => 0.0,
             Values::Ordinary => rng.small(),
             _ if rng.chance(50) => corner(rng),

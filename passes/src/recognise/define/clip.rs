@@ -6,32 +6,39 @@ use msc_ir::ops::compare::{Compare, Direction};
 use msc_ir::ops::fused::{Clip, ClipForm};
 use msc_ir::ops::select::Select;
 use msc_ir::ops::unary::UnaryKind::Sqrt;
-use msc_ir::{Graph, IrError, Module, Result, TensorType};
+use msc_ir::{Graph, IrError, Module, Result, TensorType, ValueId};
 
-/// `s[] → n[], t[]`; see [`Clip`].
+/// `s[] (, max[]) (, eps[]) → n[], t[]`; see [`Clip`].
 ///
 /// # Errors
-/// If the operand is no scalar of floats.
+/// If the operands are no scalars of floats.
 pub fn clip(module: &mut Module, types: &[TensorType], op: &Clip) -> Result<Graph> {
-    let [ty] = types else {
-        return Err(IrError::ty("clip", format!("takes 1 operand, has {}", types.len())));
+    let numbers = [op.max, op.eps].into_iter().filter(|n| n.is_operand()).count();
+    let (ty, rest) = match types {
+        [ty, rest @ ..] if rest.len() == numbers => (ty, rest),
+        _ => {
+            let want = 1 + numbers;
+            return Err(IrError::ty("clip", format!("takes {want} operands, has {}", types.len())));
+        }
     };
-    if ty.rank() != 0 || !ty.dtype.is_float() {
-        return Err(IrError::ty("clip", format!("{ty} is no scalar of floats")));
+    if ty.rank() != 0 || !ty.dtype.is_float() || rest.iter().any(|t| t != ty) {
+        return Err(IrError::ty("clip", format!("{types:?} are no scalars of one float type")));
     }
     let mut d = Definition::new(module, "clip");
     let sum = d.param(ty);
+    let params: Vec<ValueId> = rest.iter().map(|t| d.param(t)).collect();
+    let mut operands = params.into_iter();
     let norm = d.op(Sqrt, &[sum])?;
-    let max = d.splat(ty.clone(), op.max.get())?;
+    let max = d.number(op.max, ty.clone(), &mut operands)?;
     let below = Compare { direction: Direction::Lt, total_order: false };
     if op.form == ClipForm::Within {
         let within = d.op(below, &[norm, max])?;
         return Ok(d.finish(vec![norm, within]));
     }
-    let divisor = if op.eps.get() == 0.0 {
+    let divisor = if op.eps.value() == Some(0.0) {
         norm
     } else {
-        let eps = d.splat(ty.clone(), op.eps.get())?;
+        let eps = d.number(op.eps, ty.clone(), &mut operands)?;
         d.op(Add, &[norm, eps])?
     };
     let ratio = d.op(Divide, &[max, divisor])?;

@@ -1,7 +1,8 @@
 //! Layer norm and its gradient (Ba, Kiros & Hinton, "Layer Normalization").
 
-use super::{Definition, compute_type};
+use super::{Definition, compute_type, split_numbers};
 use msc_ir::ops::binary::BinaryKind::{Add, Divide, Multiply, Subtract};
+use msc_ir::ops::fused::Number;
 use msc_ir::ops::unary::UnaryKind::{Negate, Rsqrt};
 use msc_ir::{Graph, IrError, Module, Result, TensorType, ValueId};
 
@@ -41,7 +42,7 @@ impl Definition<'_> {
     }
 }
 
-/// `x[…,D] (, γ[D]) (, β[D]) → y[…,D], rstd[…]`: `μ = Σx/D`, `rstd = (Σ(x−μ)²/D + eps)^-½`,
+/// `x[…,D] (, γ[D]) (, β[D]) (, eps[]) → y[…,D], rstd[…]`: `μ = Σx/D`, `rstd = (Σ(x−μ)²/D + eps)^-½`,
 /// `y = γ·((x−μ)·rstd) + β`. Narrow floats are widened to f32, in which γ, β and `rstd` are; y is rounded.
 ///
 /// # Errors
@@ -49,22 +50,28 @@ impl Definition<'_> {
 pub fn forward(
     module: &mut Module,
     types: &[TensorType],
-    eps: f64,
+    eps: Number,
     scale: bool,
     shift: bool,
 ) -> Result<Graph> {
-    count("layer_norm", types, 1 + usize::from(scale) + usize::from(shift))?;
-    check("layer_norm", &types[0], &types[1..])?;
+    let numbers = usize::from(eps.is_operand());
+    let dtype = |t: &[TensorType]| t.first().map(|t| compute_type(t.dtype));
+    let Some(tensors) = split_numbers(types, numbers, dtype) else {
+        return Err(IrError::ty("layer_norm", format!("eps is no scalar: {types:?}")));
+    };
+    count("layer_norm", tensors, 1 + usize::from(scale) + usize::from(shift))?;
+    check("layer_norm", &tensors[0], &tensors[1..])?;
     let wide = compute_type(types[0].dtype);
     let mut d = Definition::new(module, "layer_norm");
     let params: Vec<_> = types.iter().map(|t| d.param(t)).collect();
-    let mut weights = params[1..].iter().copied();
+    let mut weights = params[1..tensors.len()].iter().copied();
+    let mut operand = params[tensors.len()..].iter().copied();
     let x = d.convert(params[0], wide)?;
     let full = d.ty(x);
     let centred = d.centred(x)?;
     let square = d.op(Multiply, &[centred, centred])?;
     let variance = d.row_mean(square)?;
-    let eps = d.splat(d.ty(variance), eps)?;
+    let eps = d.number(eps, d.ty(variance), &mut operand)?;
     let v = d.op(Add, &[variance, eps])?;
     let rstd = d.op(Rsqrt, &[v])?;
     let spread = d.over_row(rstd, &full)?;

@@ -21,9 +21,9 @@ use msc_ir::ops::broadcast::BroadcastInDim;
 use msc_ir::ops::compare::{Compare, Direction};
 use msc_ir::ops::constant::ConstantOp;
 use msc_ir::ops::convert::Convert;
-use msc_ir::ops::fused::FusedKind;
+use msc_ir::ops::fused::{FusedKind, Number};
 use msc_ir::ops::reduce::Reduce;
-use msc_ir::{DType, Graph, IrError, LocId, Module, Monoid, Op, Result, TensorType, ValueId};
+use msc_ir::{DType, Graph, IrError, LocId, Module, Monoid, Op, Result, Shape, TensorType, ValueId};
 
 /// The definition of a named op that a probe finds.
 ///
@@ -84,6 +84,23 @@ impl<'m> Definition<'m> {
         self.op(ConstantOp { id }, &[])
     }
 
+    /// A number as every element of a type: a constant, or the next of the `operands` spread out.
+    pub(crate) fn number(
+        &mut self,
+        n: Number,
+        ty: TensorType,
+        operands: &mut impl Iterator<Item = ValueId>,
+    ) -> Result<ValueId> {
+        let Some(v) = n.value() else {
+            let scalar = operands.next().ok_or_else(|| IrError::ty("fused", "an operand is missing"))?;
+            return match ty.rank() {
+                0 => Ok(scalar),
+                _ => self.op(BroadcastInDim { shape: ty.shape, dims: Shape::new() }, &[scalar]),
+            };
+        };
+        self.splat(ty, v)
+    }
+
     /// `v` in another element type, itself if it has it.
     pub(crate) fn convert(&mut self, v: ValueId, dtype: DType) -> Result<ValueId> {
         if self.graph.ty(v).dtype == dtype { Ok(v) } else { self.op(Convert::Value(dtype), &[v]) }
@@ -128,6 +145,17 @@ impl<'m> Definition<'m> {
         self.graph.set_results(results);
         self.graph
     }
+}
+
+/// The operands of an op that are none of its numbers, and whether the rest are `numbers` scalars of a type.
+pub(crate) fn split_numbers(
+    types: &[TensorType],
+    numbers: usize,
+    dtype: impl Fn(&[TensorType]) -> Option<DType>,
+) -> Option<&[TensorType]> {
+    let (rest, scalars) = types.split_at_checked(types.len().checked_sub(numbers)?)?;
+    let dtype = dtype(rest)?;
+    scalars.iter().all(|t| t.rank() == 0 && t.dtype == dtype).then_some(rest)
 }
 
 /// The type in which a row operation on elements of `dtype` computes: f32 for the narrow floats.

@@ -6,65 +6,80 @@
 use super::Definition;
 use msc_ir::ops::binary::BinaryKind::{Add, Divide, Multiply, Subtract};
 use msc_ir::ops::broadcast::BroadcastInDim;
-use msc_ir::ops::fused::{AdamW, Lion, Scalar, Sgd};
+use msc_ir::ops::fused::{AdamW, Clipping, Lion, PlainAdamW, Scalar, Sgd};
+use msc_ir::ops::select::Select;
 use msc_ir::ops::unary::UnaryKind::{Sign, Sqrt};
-use msc_ir::{Graph, IrError, Module, Result, Shape, TensorType, ValueId};
+use msc_ir::{DType, Graph, IrError, Module, Result, Shape, TensorType, ValueId};
 
-/// `p, g, m, v, c, d (, s) → p', m', v'`; see [`AdamW`].
+/// `p, h, m, v, c, d (, numbers) → p', m', v'`; see [`AdamW`].
 ///
 /// # Errors
 /// If the types do not fit.
 pub fn adamw(module: &mut Module, types: &[TensorType], op: &AdamW) -> Result<Graph> {
-    let scalars = 2 + usize::from(op.plain.is_some() && op.step.is_none());
+    let numbers = 2 + op.numbers().filter(|n| n.is_operand()).count();
+    let clip = op.clip.operands();
+    let scalars = numbers + clip.len();
     let fit = types.len() == 4 + scalars
         && types[0].dtype.is_float()
         && types[..4].iter().all(|t| *t == types[0])
-        && types[4..].iter().all(|t| t.dtype == types[0].dtype && t.rank() == 0);
+        && types[4..4 + numbers].iter().all(|t| t.dtype == types[0].dtype && t.rank() == 0)
+        && types[4 + numbers..].iter().zip(clip).all(|(t, &is_predicate)| {
+            let dtype = if is_predicate { DType::I1 } else { types[0].dtype };
+            t.dtype == dtype && t.rank() == 0
+        });
     if !fit {
         return Err(IrError::ty("adamw", format!("takes four tensors and {scalars} scalars, not {types:?}")));
     }
     let full = &types[0];
     let mut d = Definition::new(module, "adamw");
     let params: Vec<ValueId> = types.iter().map(|t| d.param(t)).collect();
-    let &[p, g, m, v, ..] = params.as_slice() else {
+    let &[p, h, m, v, ..] = params.as_slice() else {
         return Err(IrError::ty("adamw", "takes four tensors"));
     };
+    let g = d.clipped(h, op.clip, &params[4 + numbers..])?;
     let mut spread: Vec<ValueId> = Vec::new();
-    for &s in &params[4..] {
+    for &s in &params[4..6] {
         spread.push(d.op(BroadcastInDim { shape: full.shape.clone(), dims: Shape::new() }, &[s])?);
     }
+    let mut operands = params[6..4 + numbers].iter().copied();
+    let mut number = |d: &mut Definition<'_>, n| d.number(n, full.clone(), &mut operands);
+    let kept = op.plain.is_none() && op.first.0.value() == Some(1.0);
+    let b1 = if kept { None } else { Some(number(&mut d, op.first.0)?) };
+    let r1 = number(&mut d, op.first.1)?;
+    let (b2, r2) = (number(&mut d, op.second.0)?, number(&mut d, op.second.1)?);
     let first = match op.plain {
         Some(_) => {
-            let new = d.of(op.first.1.get(), g)?;
-            let old = d.of(op.first.0.get(), m)?;
+            let new = d.op(Multiply, &[r1, g])?;
+            let old = match b1 {
+                Some(b1) => d.op(Multiply, &[b1, m])?,
+                None => m,
+            };
             d.op(Add, &[new, old])?
         }
         None => {
             let change = d.op(Subtract, &[g, m])?;
-            let change = d.of(op.first.1.get(), change)?;
+            let change = d.op(Multiply, &[r1, change])?;
             d.op(Add, &[m, change])?
         }
     };
     let square = d.op(Multiply, &[g, g])?;
-    let square = d.of(op.second.1.get(), square)?;
-    let old = d.of(op.second.0.get(), v)?;
+    let square = d.op(Multiply, &[r2, square])?;
+    let old = d.op(Multiply, &[b2, v])?;
     let second = d.op(Add, &[square, old])?;
     let new = match op.plain {
-        Some((eps, decay)) => {
+        Some(PlainAdamW { eps, decay, step }) => {
+            let eps = number(&mut d, eps)?;
+            let decay = if decay.value() == Some(0.0) { None } else { Some(number(&mut d, decay)?) };
+            let step = number(&mut d, step)?;
             let mean = d.op(Divide, &[first, spread[0]])?;
             let spread_of = d.op(Divide, &[second, spread[1]])?;
             let root = d.op(Sqrt, &[spread_of])?;
-            let eps = d.splat(full.clone(), eps.get())?;
             let root = d.op(Add, &[root, eps])?;
             let mut update = d.op(Divide, &[mean, root])?;
-            if decay.get() != 0.0 {
-                let decayed = d.of(decay.get(), p)?;
+            if let Some(decay) = decay {
+                let decayed = d.op(Multiply, &[decay, p])?;
                 update = d.op(Add, &[update, decayed])?;
             }
-            let step = match op.step {
-                Some(s) => d.splat(full.clone(), s.get())?,
-                None => spread[2],
-            };
             let update = d.op(Multiply, &[step, update])?;
             d.op(Add, &[p, update])?
         }
@@ -73,7 +88,10 @@ pub fn adamw(module: &mut Module, types: &[TensorType], op: &AdamW) -> Result<Gr
             let root = d.op(Divide, &[root, spread[0]])?;
             let root = d.op(Add, &[root, spread[1]])?;
             let update = d.op(Divide, &[first, root])?;
-            let kept = if op.first.0.get() == 1.0 { p } else { d.of(op.first.0.get(), p)? };
+            let kept = match b1 {
+                Some(keep) => d.op(Multiply, &[keep, p])?,
+                None => p,
+            };
             d.op(Add, &[kept, update])?
         }
     };
@@ -153,6 +171,28 @@ pub fn lion(module: &mut Module, types: &[TensorType], op: &Lion) -> Result<Grap
 }
 
 impl Definition<'_> {
+    /// The gradient that an optimizer's step works on.
+    fn clipped(&mut self, h: ValueId, clip: Clipping, operands: &[ValueId]) -> Result<ValueId> {
+        let full = self.ty(h);
+        let spread = BroadcastInDim { shape: full.shape.clone(), dims: Shape::new() };
+        match (clip, operands) {
+            (Clipping::Factor, &[f]) => {
+                let f = self.op(spread, &[f])?;
+                self.op(Multiply, &[h, f])
+            }
+            (Clipping::Within(max), &[within, norm, ..]) => {
+                let norm = self.op(spread, &[norm])?;
+                let mut less = self.op(Divide, &[h, norm])?;
+                if max.value() != Some(1.0) {
+                    let max = self.number(max, full, &mut operands[2..].iter().copied())?;
+                    less = self.op(Multiply, &[less, max])?;
+                }
+                self.op(Select::Select, &[within, h, less])
+            }
+            _ => Ok(h),
+        }
+    }
+
     /// `p + rate·s·(u + decay·p)`.
     fn step(
         &mut self,

@@ -1,15 +1,23 @@
 //! Root-mean-square norm and its gradient (Zhang & Sennrich, "Root Mean Square Layer Normalization").
 
-use super::{Definition, compute_type};
+use super::{Definition, compute_type, split_numbers};
 use msc_ir::ops::binary::BinaryKind::{Add, Divide, Multiply};
+use msc_ir::ops::fused::Number;
 use msc_ir::ops::unary::UnaryKind::Rsqrt;
 use msc_ir::{DType, Graph, IrError, Module, Result, TensorType, ValueId};
 
-fn check(op: &str, types: &[TensorType], operands: usize, late: bool) -> Result<()> {
+/// `operands` tensors, and `numbers` scalars of the type that rows compute in.
+fn check(op: &str, types: &[TensorType], (operands, numbers): (usize, usize), late: bool) -> Result<()> {
+    let x = if operands == 2 { 0 } else { 1 };
+    let dtype = |t: &[TensorType]| t.get(x).map(|t| compute_type(t.dtype));
+    let Some(types) = split_numbers(types, numbers, dtype) else {
+        let what = format!("takes {operands} operands and {numbers} scalars, not {types:?}");
+        return Err(IrError::ty(op, what));
+    };
     if types.len() != operands || types.iter().any(|t| !t.dtype.is_float()) {
         return Err(IrError::ty(op, format!("takes {operands} float operands, not {types:?}")));
     }
-    let x = &types[if operands == 2 { 0 } else { 1 }];
+    let x = &types[x];
     let gamma = &types[if operands == 2 { 1 } else { 2 }];
     let row = x.shape.last().copied();
     if row.is_none_or(|d| d < 2) || gamma.shape.as_slice() != [row.unwrap_or(0)] {
@@ -23,18 +31,19 @@ fn check(op: &str, types: &[TensorType], operands: usize, late: bool) -> Result<
     Ok(())
 }
 
-/// `x[…,D], γ[D] → y[…,D], rstd[…]`: `rstd = (Σx²/D + eps)^-½`, `y = γ·(x·rstd)`.
+/// `x[…,D], γ[D] (, eps[]) → y[…,D], rstd[…]`: `rstd = (Σx²/D + eps)^-½`, `y = γ·(x·rstd)`.
 ///
 /// Narrow floats are squared and summed in f32; `rstd` is f32. Where `late`, γ is f32 and y is rounded; otherwise x̂
 /// is rounded to the narrow type and then scaled in the type of γ, which y has.
 ///
 /// # Errors
 /// If the types do not fit.
-pub fn forward(module: &mut Module, types: &[TensorType], eps: f64, late: bool) -> Result<Graph> {
-    check("rms_norm", types, 2, late)?;
+pub fn forward(module: &mut Module, types: &[TensorType], eps: Number, late: bool) -> Result<Graph> {
+    check("rms_norm", types, (2, usize::from(eps.is_operand())), late)?;
     let wide = compute_type(types[0].dtype);
     let mut d = Definition::new(module, "rms_norm");
     let (x, gamma) = (d.param(&types[0]), d.param(&types[1]));
+    let mut operand = types.get(2).map(|t| d.param(t)).into_iter();
     let xw = d.convert(x, wide)?;
     let full = d.ty(xw);
     let square = d.op(Multiply, &[xw, xw])?;
@@ -42,7 +51,7 @@ pub fn forward(module: &mut Module, types: &[TensorType], eps: f64, late: bool) 
     let rows = d.ty(sum);
     let size = d.splat(rows.clone(), full.shape[full.rank() - 1] as f64)?;
     let mean = d.op(Divide, &[sum, size])?;
-    let eps = d.splat(rows, eps)?;
+    let eps = d.number(eps, rows, &mut operand)?;
     let v = d.op(Add, &[mean, eps])?;
     let rstd = d.op(Rsqrt, &[v])?;
     let spread = d.over_row(rstd, &full)?;
@@ -55,8 +64,21 @@ pub fn forward(module: &mut Module, types: &[TensorType], eps: f64, late: bool) 
     Ok(d.finish(vec![y, rstd]))
 }
 
-/// `dy[…,D], x[…,D], γ[D], rstd[…] (, r[…,D]) → dx[…,D], dγ[D]`: with `g = γ·dy`,
-/// `dx = (r + rstd·g) − x·rstd³·Σ(g·x)/D`, `dγ = Σ dy·(x·rstd)` over rows.
+/// What the gradient takes beside dy, x, γ and rstd, and where it rounds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Parts {
+    /// Whether the residual gradient is an operand.
+    pub residual: bool,
+    /// Whether the scaled result is rounded, rather than `x·rstd` before it is scaled.
+    pub late: bool,
+    /// Whether the two halves of dx are rounded one by one.
+    pub split: bool,
+    /// Whether `k` is an operand.
+    pub factor: bool,
+}
+
+/// `dy[…,D], x[…,D], γ[D], rstd[…] (, r[…,D]) (, k[]) → dx[…,D], dγ[D]`: with `g = γ·dy`,
+/// `dx = (r + rstd·g) + k·x·rstd³·Σ(g·x)`, `k = −1/D` unless it is an operand, `dγ = Σ dy·(x·rstd)` over rows.
 ///
 /// With narrow floats `g` is rounded to the type of x unless `late`, the rest of dx computes in f32 and is rounded,
 /// its two halves one by one where `split`, and `r` is added in the narrow type. dγ multiplies and sums in the type
@@ -64,18 +86,14 @@ pub fn forward(module: &mut Module, types: &[TensorType], eps: f64, late: bool) 
 ///
 /// # Errors
 /// If the types do not fit.
-pub fn backward(
-    module: &mut Module,
-    types: &[TensorType],
-    residual: bool,
-    late: bool,
-    split: bool,
-) -> Result<Graph> {
-    check("rms_norm_grad", types, if residual { 5 } else { 4 }, late)?;
+pub fn backward(module: &mut Module, types: &[TensorType], parts: Parts) -> Result<Graph> {
+    let Parts { residual, late, split, factor } = parts;
+    check("rms_norm_grad", types, (4 + usize::from(residual), usize::from(factor)), late)?;
     let (narrow, scaled) = (types[1].dtype, types[2].dtype);
     let wide = compute_type(narrow);
     let mut d = Definition::new(module, "rms_norm_grad");
-    let params: Vec<_> = types.iter().map(|t| d.param(t)).collect();
+    let mut params: Vec<_> = types.iter().map(|t| d.param(t)).collect();
+    let factor = if factor { params.pop() } else { None };
     let (x, gamma, rstd) = (params[1], params[2], params[3]);
     let dy = d.convert(params[0], scaled)?;
     let scale = d.over_rows(gamma, &types[1])?;
@@ -92,8 +110,16 @@ pub fn backward(
     let square = d.op(Multiply, &[rstd, rstd])?;
     let cube = d.op(Multiply, &[square, rstd])?;
     let coefficient = d.op(Multiply, &[dot, cube])?;
-    let size = d.splat(rows, -(full.shape[full.rank() - 1] as f64))?;
-    let coefficient = d.op(Divide, &[coefficient, size])?;
+    let coefficient = match factor {
+        Some(_) => {
+            let k = d.number(Number::Operand, rows, &mut factor.into_iter())?;
+            d.op(Multiply, &[coefficient, k])?
+        }
+        None => {
+            let size = d.splat(rows, -(full.shape[full.rank() - 1] as f64))?;
+            d.op(Divide, &[coefficient, size])?
+        }
+    };
     let coefficient = d.over_row(coefficient, &full)?;
     let back = d.op(Multiply, &[coefficient, xw])?;
     let dx = if split || narrow == wide {

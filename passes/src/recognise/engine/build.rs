@@ -2,13 +2,14 @@
 
 use super::label::{COL, Indexed, Labels, relayout};
 use super::rule::{Binding, Match, WhyNot};
-use super::term::{Graph, Node};
+use super::term::{Graph, Node, spread};
+use super::view::Base;
 use egg::Id;
 use msc_ir::ops::binary::BinaryKind;
 use msc_ir::ops::constant::ConstantOp;
-use msc_ir::ops::fused::{Fused, FusedKind};
+use msc_ir::ops::fused::{Fused, FusedKind, Number};
 use msc_ir::ops::unary::UnaryKind;
-use msc_ir::{Module, Op, Operation, TensorType};
+use msc_ir::{DType, Module, Op, Operation, TensorType};
 
 /// Adds terms to the e-graph, checked.
 pub struct Builder<'g> {
@@ -51,6 +52,60 @@ impl<'g> Builder<'g> {
             Some(Binding::Product(_)) => Err(refuse(format!("{name} is nowhere a value of the program"))),
             _ => Err(refuse(format!("{name} is not one value"))),
         }
+    }
+
+    /// A number of an operation: what a `?x:scalar` is, with its class where it is an operand.
+    ///
+    /// # Errors
+    /// If the variable is no number, or none that is finite.
+    pub fn number(&self, m: &Match, name: &'static str) -> Result<(Number, Option<Id>), WhyNot> {
+        let class = self.var(m, name)?;
+        match (self.splat_value(class), spread(self.graph, class)) {
+            (Some(v), _) if v.is_finite() => Ok((Number::known(v), None)),
+            (None, Some(scalar)) => Ok((Number::Operand, Some(scalar))),
+            _ => Err(refuse(format!("{name} is no number"))),
+        }
+    }
+
+    /// The product that a variable for scalars stands for, as a scalar.
+    ///
+    /// # Errors
+    /// If it holds roots, or values that are no scalars.
+    pub fn scalars(&mut self, m: &Match, name: &'static str, dtype: DType) -> Result<Id, WhyNot> {
+        let scalar = TensorType::scalar(dtype);
+        let (coefficient, factors) = match m.vars.get(name) {
+            Some(Binding::Class(i)) => return self.relayout(i, &scalar, &Labels::new()),
+            Some(Binding::Product(p)) => (p.coefficient, p.factors.clone()),
+            _ => return Err(refuse(format!("{name} is no product of scalars"))),
+        };
+        let mut made = None;
+        let mut divisors = Vec::new();
+        for (base, halves) in factors {
+            let Base::Class(at) = base else { return Err(refuse(format!("{name} holds a sum"))) };
+            if halves % 2 != 0 {
+                return Err(refuse(format!("{name} holds a root")));
+            }
+            let v = self.relayout(&at, &scalar, &Labels::new())?;
+            for _ in 0..halves.abs() / 2 {
+                match (halves > 0, made) {
+                    (false, _) => divisors.push(v),
+                    (true, None) => made = Some(v),
+                    (true, Some(other)) => made = Some(self.add(BinaryKind::Multiply, &[other, v])?),
+                }
+            }
+        }
+        let mut made = match (made, coefficient) {
+            (Some(v), 1.0) => v,
+            (None, c) => self.splat(&scalar, c)?,
+            (Some(v), c) => {
+                let c = self.splat(&scalar, c)?;
+                self.add(BinaryKind::Multiply, &[c, v])?
+            }
+        };
+        for d in divisors {
+            made = self.add(BinaryKind::Divide, &[made, d])?;
+        }
+        Ok(made)
     }
 
     /// The term `op(args)`.

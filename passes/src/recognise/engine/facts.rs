@@ -34,13 +34,16 @@ pub enum Fact {
     Positive,
     /// Every element is zero or above (or NaN).
     NonNegative,
+    /// [`Fact::Positive`], but for this variable of the rule: it is a part of the value, and may be a scalar of the
+    /// program, whose sign is not known. For roots: below and at zero neither side is a number.
+    PositiveBut(&'static str),
 }
 
 impl Fact {
     /// The fact in words.
     pub fn describe(self) -> &'static str {
         match self {
-            Fact::Positive => "is positive",
+            Fact::Positive | Fact::PositiveBut(_) => "is positive",
             Fact::NonNegative => "is not negative",
         }
     }
@@ -77,7 +80,7 @@ impl ValueFacts {
     pub fn holds(&self, fact: Fact) -> bool {
         let Some(l) = self.lower else { return false };
         match fact {
-            Fact::Positive => l.value > 0.0 || (l.value == 0.0 && l.strict),
+            Fact::Positive | Fact::PositiveBut(_) => l.value > 0.0 || (l.value == 0.0 && l.strict),
             Fact::NonNegative => l.value >= 0.0,
         }
     }

@@ -7,7 +7,9 @@ use msc_ir::ops::binary::BinaryKind;
 use msc_ir::ops::constant::ConstantOp;
 use msc_ir::{GraphId, Module, Op, OpId, ValueDef, ValueId};
 use smallvec::SmallVec;
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::rc::Rc;
 
 /// Where a parameter of a part comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,13 +72,18 @@ pub struct Part {
 pub struct Region {
     /// The graphs; what a later one takes from an earlier one is one class.
     pub parts: Vec<Part>,
+    /// The values by class as they were when last asked for: classes are united, and never parted.
+    by_class: RefCell<Option<Rc<ByClass>>>,
 }
+
+/// Live values by class, each list in program order.
+pub type ByClass = BTreeMap<Id, Vec<At>>;
 
 impl Region {
     /// Adds the ops of graphs to a new e-graph around `module`.
     pub fn build(module: Module, specs: &[PartSpec]) -> (Graph, Region) {
         let mut graph = Graph::new(Terms::new(module));
-        let mut region = Region { parts: Vec::new() };
+        let mut region = Region { parts: Vec::new(), by_class: RefCell::default() };
         for spec in specs {
             let source = graph.analysis.module.graph(spec.graph).clone();
             let mut classes: Vec<Option<Id>> = vec![None; source.value_count()];
@@ -179,9 +186,25 @@ impl Region {
         self.parts[at.part].graph.def(at.value).map(|(op, _)| op)
     }
 
-    /// All live values by class, each list in program order.
-    pub fn values_by_class(&self, graph: &Graph) -> BTreeMap<Id, Vec<At>> {
-        let mut out: BTreeMap<Id, Vec<At>> = BTreeMap::new();
+    /// All live values by class of the region's e-graph, each list in program order.
+    pub fn values_by_class(&self, graph: &Graph) -> Rc<ByClass> {
+        let mut last = self.by_class.borrow_mut();
+        let known = last.get_or_insert_with(|| Rc::new(self.collect_by_class(graph)));
+        let united: Vec<Id> = known.keys().copied().filter(|&c| graph.find(c) != c).collect();
+        if !united.is_empty() {
+            let all = Rc::make_mut(known);
+            for old in united {
+                let values = all.remove(&old).unwrap_or_default();
+                let list = all.entry(graph.find(old)).or_default();
+                list.extend(values);
+                list.sort();
+            }
+        }
+        known.clone()
+    }
+
+    fn collect_by_class(&self, graph: &Graph) -> ByClass {
+        let mut out = ByClass::new();
         for (i, part) in self.parts.iter().enumerate() {
             let params = part.graph.params().iter().copied();
             let results = part.graph.ops().flat_map(|(_, d)| d.results.iter().copied());
@@ -238,7 +261,7 @@ fn outside(graph: &msc_ir::Graph) -> Vec<bool> {
 pub struct Reach<'g> {
     graph: &'g Graph,
     region: &'g Region,
-    values: BTreeMap<Id, Vec<At>>,
+    values: Rc<ByClass>,
 }
 
 impl<'g> Reach<'g> {

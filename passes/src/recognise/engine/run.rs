@@ -1,6 +1,7 @@
 //! The driver: searches and applies rules until nothing changes or a named limit is reached.
 
 use super::build::Builder;
+use super::facts::Fact;
 use super::region::{At, Reach, Region};
 use super::rule::{Match, MultiOutput, Rule, Tag, WhyNot};
 use super::search::Searcher;
@@ -65,18 +66,26 @@ pub struct CutValue {
     /// Which result of the op it is; 0 for inputs.
     pub result: u32,
     /// The values of the program that it is, in program order, or that hold the same elements in the same order
-    /// under another shape; empty if it is a sum that the rule made.
+    /// under another shape; empty if it is something that the rule made.
     pub values: Vec<At>,
     /// Layout ops, first to last, between the first of `values` and the op: from the value to an input, from the
     /// result to an output's value. Without any, a difference in shape is a reshape.
     pub layout: Vec<msc_ir::Op>,
     /// The result of another named op that it is, where no value of the program is: the op's class, the result.
     pub given_by: Option<(Id, u32)>,
-    /// The terms whose sum it is, where it is nothing else, each with the values that it is; whether each is
-    /// subtracted.
-    pub sum_of: Vec<(bool, Vec<At>)>,
+    /// How it is made of values of the program, where it is nothing else.
+    pub made_of: Option<Made>,
     /// Where the first of `values` comes from, for messages.
     pub source: String,
+}
+
+/// How something that a rule built is made of values of the program.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Made {
+    /// A value of this type: the values that it is, as in [`CutValue::values`].
+    Value(TensorType, Vec<At>),
+    /// An op on others.
+    Op(Box<msc_ir::Op>, Vec<Made>),
 }
 
 /// Why an op of several results stands for values of the program: which rule, at which cut. The union can be
@@ -241,7 +250,8 @@ pub(crate) fn place(rule: &Rule, m: &Match, values: &BTreeMap<Id, Vec<At>>) -> O
 pub fn facts_hold(graph: &Graph, rule: &Rule, m: &Match) -> std::result::Result<(), WhyNot> {
     for &(variable, fact) in rule.facts {
         let known = m.class(variable).is_some_and(|i| graph[i.class].data.facts.holds(fact));
-        if !known {
+        let open = |part| m.class(part).is_some_and(|i| graph[i.class].data.splat.is_none());
+        if !known && !matches!(fact, Fact::PositiveBut(part) if open(part)) {
             return Err(WhyNot::Fact { variable, fact });
         }
     }
@@ -366,10 +376,10 @@ fn reason(graph: &Graph, region: &Region, by: (&'static str, Tag), op: &MultiOut
                     _ => None,
                 });
                 let given_by = given_by.filter(|_| values_of.is_empty());
-                let mut sum_of = Vec::new();
-                if values_of.is_empty() && given_by.is_none() && !summed(graph, &all, c, false, &mut sum_of) {
-                    sum_of.clear();
-                }
+                let made_of = match values_of.is_empty() && given_by.is_none() {
+                    true => made(graph, &all, c, MOST_MADE),
+                    false => None,
+                };
                 Some(CutValue {
                     name,
                     ty,
@@ -377,7 +387,7 @@ fn reason(graph: &Graph, region: &Region, by: (&'static str, Tag), op: &MultiOut
                     values: values_of,
                     layout: Vec::new(),
                     given_by,
-                    sum_of,
+                    made_of,
                     source,
                 })
             })
@@ -418,49 +428,41 @@ impl CutValue {
         layout: &[msc_ir::Op],
         source: String,
     ) -> CutValue {
-        CutValue {
-            name,
-            ty,
-            result,
-            values,
-            layout: layout.to_vec(),
-            given_by: None,
-            sum_of: Vec::new(),
-            source,
-        }
+        CutValue { name, ty, result, values, layout: layout.to_vec(), given_by: None, made_of: None, source }
     }
 }
 
-/// The values of the program that a class is the sum of, by additions that a rule made.
-fn summed(
-    graph: &Graph,
-    values: &BTreeMap<Id, Vec<At>>,
-    class: Id,
-    negative: bool,
-    out: &mut Vec<(bool, Vec<At>)>,
-) -> bool {
-    use msc_ir::ops::{binary::BinaryKind, unary::UnaryKind};
+/// Ops on one another that a rule builds at most for one operand: a residual gradient has a few terms, a relayout two
+/// or three ops. A class that holds itself has no end of them.
+const MOST_MADE: usize = 12;
+
+/// How a class is made of values of the program by ops that a rule built.
+fn made(graph: &Graph, values: &BTreeMap<Id, Vec<At>>, class: Id, depth: usize) -> Option<Made> {
+    use msc_ir::Op;
     let class = graph.find(class);
     let found = values.get(&class).cloned().unwrap_or_else(|| reshaped(graph, values, class));
     if !found.is_empty() {
-        out.push((negative, found));
-        return true;
+        return Some(Made::Value(graph[class].data.types.first()?.clone(), found));
     }
-    let term = graph[class].nodes.iter().find_map(|n| match n {
-        Node::Op { op, args } => match graph.analysis.op(*op) {
-            msc_ir::Op::Binary(b) if b.kind == BinaryKind::Add => Some((args, false)),
-            msc_ir::Op::Binary(b) if b.kind == BinaryKind::Subtract => Some((args, true)),
-            msc_ir::Op::Unary(u) if u.kind == UnaryKind::Negate => Some((args, true)),
-            _ => None,
-        },
-        _ => None,
-    });
-    // Additions that a rule made are few; a class that holds itself has no such list.
-    let Some((args, minus)) = term.filter(|_| out.len() < 16) else { return false };
-    let last = args.len() - 1;
-    args.iter()
-        .enumerate()
-        .all(|(i, &a)| a != class && summed(graph, values, a, negative != (minus && i == last), out))
+    let depth = depth.checked_sub(1)?;
+    graph[class].nodes.iter().find_map(|n| {
+        let Node::Op { op, args } = n else { return None };
+        let op = graph.analysis.op(*op);
+        let built = matches!(
+            op,
+            Op::Binary(_)
+                | Op::Unary(_)
+                | Op::Broadcast(_)
+                | Op::Reshape(_)
+                | Op::Permute(_)
+                | Op::Constant(_)
+        );
+        if !built || args.iter().any(|&a| graph.find(a) == class) {
+            return None;
+        }
+        let args: Option<Vec<Made>> = args.iter().map(|&a| made(graph, values, a, depth)).collect();
+        Some(Made::Op(Box::new(op.clone()), args?))
+    })
 }
 
 /// Values of the program that hold a class's elements under another shape.

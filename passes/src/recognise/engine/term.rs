@@ -179,6 +179,17 @@ pub fn behind_barriers(graph: &Graph, class: Id) -> Id {
     at
 }
 
+/// The scalar that every element of a class is, where an op spreads one out.
+pub fn spread(graph: &Graph, class: Id) -> Option<Id> {
+    graph[behind_barriers(graph, class)].nodes.iter().find_map(|n| match n {
+        Node::Op { op, args } if matches!(graph.analysis.op(*op), Op::Broadcast(_) | Op::Reshape(_)) => {
+            let from = graph.find(*args.first()?);
+            graph[from].data.types.first().filter(|t| t.rank() == 0).map(|_| from)
+        }
+        _ => None,
+    })
+}
+
 /// Whether an op of one result applies element by element to operands of one shape.
 fn is_elementwise(op: &Op) -> bool {
     matches!(op, Op::Unary(_) | Op::Binary(_) | Op::Compare(_) | Op::Select(_) | Op::Convert(_))

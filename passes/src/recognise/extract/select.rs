@@ -2,9 +2,10 @@
 //!
 //! A value that no named op stands for keeps its own op, so the rest of the program stays as it is. Of several
 //! named ops for one value the one that is needed anyway is taken, otherwise the one that gives the most values, and
-//! of these the one with the fewest inputs.
+//! of these the one with the fewest inputs, scalars aside: a number that is an operand is as much the op's own as one
+//! that is known.
 
-use super::super::engine::region::{At, Region, Source};
+use super::super::engine::region::{At, ByClass, Region, Source};
 use super::super::engine::run::Run;
 use super::super::engine::term::{Graph, Node, OpRef};
 use crate::error::{PassError, Result};
@@ -14,6 +15,7 @@ use msc_ir::{ValueDef, ValueId};
 use smallvec::SmallVec;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 /// A named op that may be used.
 #[derive(Clone, Debug)]
@@ -28,6 +30,8 @@ pub struct Named {
     pub part: usize,
     /// Values of the program that it gives.
     pub gives: usize,
+    /// Operands that are no scalars.
+    pub tensors: usize,
 }
 
 /// How a value comes about.
@@ -91,7 +95,7 @@ pub struct Selection {
 pub struct Selector<'g> {
     graph: &'g Graph,
     region: &'g Region,
-    values: BTreeMap<Id, Vec<At>>,
+    values: Rc<ByClass>,
     banned: &'g BTreeSet<Id>,
     out: Selection,
     todo: BTreeSet<Key>,
@@ -120,7 +124,9 @@ impl<'g> Selector<'g> {
                 let part = args.iter().map(|&a| s.first_part(a, &mut BTreeSet::new())).max().unwrap_or(0);
                 let reasons = run.reasons.iter().filter(|o| graph.find(o.op) == tuple);
                 let gives = reasons.map(|o| o.outputs.len()).max().unwrap_or(0);
-                s.out.named.push(Named { tuple, op, args, part, gives });
+                let tensor = |a: &&Id| graph[**a].data.types.first().is_some_and(|t| t.rank() > 0);
+                let tensors = args.iter().filter(tensor).count();
+                s.out.named.push(Named { tuple, op, args, part, gives, tensors });
             }
         }
         s
@@ -240,7 +246,7 @@ impl<'g> Selector<'g> {
         let best = all.into_iter().min_by_key(|&(o, i, layout)| {
             let used = self.out.instances.contains_key(&(part, o));
             let n = &self.out.named[o];
-            (!used, Reverse(n.gives), n.args.len(), layout.is_some(), o, i, layout)
+            (!used, Reverse(n.gives), n.tensors, layout.is_some(), o, i, layout)
         });
         let (op, index, layout) = best?;
         self.instance(part, op);

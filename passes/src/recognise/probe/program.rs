@@ -71,7 +71,7 @@ impl<'r> Program<'r> {
         let classes = region.values_by_class(graph);
         let mut first: HashMap<At, At> = HashMap::new();
         let mut heads: Vec<(At, egg::Id)> = Vec::new();
-        for (&c, all) in &classes {
+        for (&c, all) in classes.iter() {
             heads.push((all[0], c));
             first.extend(all.iter().map(|&a| (a, all[0])));
         }

@@ -93,8 +93,7 @@ impl<'r> Replayer<'r> {
     /// its largest element (at least 1). A `real` equality shows rounded literals only.
     ///
     /// # Errors
-    /// If the slice is not closed: an output depends on something that is not an input. Then the union was wrong, or
-    /// an input is a sum that the rule made and no value of the program.
+    /// If an input is no value of the program, and not made of such values.
     pub fn recorded(&mut self, reason: &Reason) -> Result<f64> {
         let sides = self.sides(reason)?;
         let mut worst = 0.0f64;

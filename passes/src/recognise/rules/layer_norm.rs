@@ -4,14 +4,14 @@
 //! the rows, and arrange the three parts of dx as its differentiation left them: multiplied out, they are one
 //! polynomial in x, dy, γ and the variance.
 
-use super::norm::{Given, RSTD, give, give_rstd, indexed, row_operand, rstd, through, weight};
-use super::{refuse, root_is};
+use super::norm::{Given, RSTD, epsilon, give, give_rstd, indexed, row_operand, rstd, through, weight};
+use super::root_is;
 use crate::recognise::define;
 use crate::recognise::engine::rule::{Applier, Root, root, unless};
 use crate::recognise::engine::{Applied, Builder, Count, Fact, Frame, Match, MultiOutput, Rule, Tag, WhyNot};
 use define::layer_norm::Parts;
 use msc_ir::DType;
-use msc_ir::ops::fused::{FusedKind, Scalar};
+use msc_ir::ops::fused::FusedKind;
 
 /// The rows less their means.
 macro_rules! centred {
@@ -35,7 +35,7 @@ const MEAN_OF_NARROW: &str = "(or
     (divide (reduce.sum.last (as ?w (convert ?x))) D)
     (multiply (reduce.sum.last (as ?w (convert ?x))) 1/D))";
 
-const V: &str = concat!("(sum (as ?m ", variance!(), ") ?eps:const)");
+const V: &str = concat!("(sum (as ?m ", variance!(), ") ?eps:scalar)");
 
 const CENTRED: &str = concat!("(polynomial ", centred!(), ")");
 
@@ -226,7 +226,7 @@ fn rule(name: &'static str, dtypes: &'static [DType], roots: Vec<Root>, apply: A
     Rule {
         name,
         tag: Tag::Real,
-        facts: &[("v", Fact::Positive)],
+        facts: &[("v", Fact::PositiveBut("eps"))],
         roots,
         unless: Vec::new(),
         atoms: &["w", "v"],
@@ -246,8 +246,8 @@ fn forward(b: &mut Builder<'_>, m: &Match) -> Result<Applied, WhyNot> {
     }
     let has = |name: &str| inputs.iter().any(|i| i.0 == name);
     let (scale, shift) = (has("gamma"), has("beta"));
-    let eps = b.splat_value(b.var(m, "eps")?).ok_or_else(|| refuse("eps is not known"))?;
-    let kind = FusedKind::LayerNorm { eps: Scalar::new(eps), scale, shift };
+    let eps = epsilon(b, m, x, &mut inputs)?;
+    let kind = FusedKind::LayerNorm { eps, scale, shift };
     let args: Vec<egg::Id> = inputs.iter().map(|&(_, c)| c).collect();
     let tuple =
         b.fused(kind, &args, |module, types| define::layer_norm::forward(module, types, eps, scale, shift))?;

@@ -1,11 +1,13 @@
 //! What the rules of norms share: their operands and results in the layout of named operations.
 
 use super::refuse;
+use crate::recognise::define::compute_type;
 use crate::recognise::engine::build::{is_row_major, row_labels};
 use crate::recognise::engine::label::{Indexed, Label};
 use crate::recognise::engine::rule::Binding;
 use crate::recognise::engine::{Builder, Match, WhyNot};
 use egg::Id;
+use msc_ir::ops::fused::Number;
 use msc_ir::ops::unary::UnaryKind::Rsqrt;
 
 /// The statistic.
@@ -18,6 +20,23 @@ macro_rules! through {
     };
 }
 pub(super) use through;
+
+/// The epsilon of a norm of `x`; where it is an operand, one more of `inputs`.
+pub(super) fn epsilon(
+    b: &Builder<'_>,
+    m: &Match,
+    x: &Indexed,
+    inputs: &mut Vec<(&'static str, Id)>,
+) -> Result<Number, WhyNot> {
+    let (eps, operand) = b.number(m, "eps")?;
+    if let Some(scalar) = operand {
+        if b.ty(scalar)?.dtype != compute_type(b.ty(x.class)?.dtype) {
+            return Err(refuse("eps is of another type than the statistic"));
+        }
+        inputs.push(("eps", scalar));
+    }
+    Ok(eps)
+}
 
 /// The class of a variable with what its dimensions mean.
 pub(super) fn indexed<'m>(m: &'m Match, name: &'static str) -> Result<&'m Indexed, WhyNot> {

@@ -1,6 +1,7 @@
 //! AdamW: one parameter's step, as optax and as PyTorch write it.
 //!
-//! The gradient is what the moments are made of: clipped, unscaled and widened before. A step that is skipped on
+//! The gradient is what the moments are made of: unscaled and widened before. Clipping it is the step's own, if that is
+//! all that happens between the clipped gradient and the moments. A step that is skipped on
 //! overflow selects between the op's results and the old state. Numbers are read from the program.
 
 use super::refuse;
@@ -9,47 +10,81 @@ use crate::recognise::engine::rule::{Root, root};
 use crate::recognise::engine::{Applied, Builder, Count, Frame, Match, MultiOutput, Rule, Tag, WhyNot};
 use egg::Id;
 use msc_ir::DType;
-use msc_ir::ops::fused::{AdamW, FusedKind, Scalar};
+use msc_ir::ops::fused::{AdamW, Clipping, FusedKind, Number, PlainAdamW};
 
-/// √(v'/d) + eps. The third op is applied to v'.
-const ROOT: &str = "(add (sqrt (divide (add (multiply ?r2:const (multiply ?g ?g)) (multiply ?b2:const ?v))
-    (broadcast_in_dim ?d))) ?eps:const)";
+/// What a step may make of its gradient before: nothing; a product with the factor of a clipping; a selection between
+/// the gradient and the clipped one, whose threshold of 1 is no factor of the program.
+macro_rules! gradients {
+    ($with:ident) => {
+        [
+            $with!("(as ?g (multiply ?h (broadcast_in_dim ?f)))"),
+            $with!("(as ?g (select ?within ?h (divide ?h (broadcast_in_dim ?norm))))"),
+            $with!("(as ?g (select ?within ?h (multiply (divide ?h (broadcast_in_dim ?norm)) ?max:scalar)))"),
+            $with!("?g"),
+        ]
+    };
+}
 
-/// √v'/c + d. The third op is applied to v'.
-const FOLDED_ROOT: &str =
-    "(add (divide (sqrt (add (multiply ?b2:const ?v) (multiply ?r2:const (multiply ?g ?g))))
-    (broadcast_in_dim ?c)) (broadcast_in_dim ?d))";
+/// √(v'/d) + eps.
+macro_rules! root_of {
+    ($g:literal) => {
+        concat!(
+            "(add (sqrt (divide (as ?second (add (multiply ?r2:scalar (multiply ",
+            $g,
+            " ?g)) (multiply ?b2:scalar ?v))) (broadcast_in_dim ?d))) ?eps:scalar)"
+        )
+    };
+}
+
+/// √v'/c + d.
+macro_rules! folded_root_of {
+    ($g:literal) => {
+        concat!(
+            "(add (divide (sqrt (as ?second (add (multiply ?b2:scalar ?v) (multiply ?r2:scalar (multiply ",
+            $g,
+            " ?g))))) (broadcast_in_dim ?c)) (broadcast_in_dim ?d))"
+        )
+    };
+}
+
+/// In the order of [`gradients`].
+const ROOTS: [&str; 4] = gradients!(root_of);
+const FOLDED_ROOTS: [&str; 4] = gradients!(folded_root_of);
 
 /// m'/c / root.
-const UPDATE: &str =
-    "(divide (divide (add (multiply ?r1:const ?g) (multiply ?b1:const ?m)) (broadcast_in_dim ?c))
-    ?root)";
+const UPDATE: &str = "(divide (divide (as ?first (add (multiply ?r1:scalar ?g) (multiply ?b1:scalar ?m)))
+    (broadcast_in_dim ?c)) ?root)";
 
 /// m' / root.
-const FOLDED_UPDATE: &str = "(divide (add ?m (multiply ?r1:const (subtract ?g ?m))) ?root)";
+const FOLDED_UPDATE: &str = "(divide (as ?first (add ?m (multiply ?r1:scalar (subtract ?g ?m)))) ?root)";
 
-const DECAYED: &str = "(add ?u (multiply ?decay:const ?p))";
+const DECAYED: &str = "(add ?u (multiply ?decay:scalar ?p))";
 
-/// The family.
+/// The family. Steps that clip come first: of two that give the same values the first is taken.
 pub fn rules() -> Vec<Rule> {
-    let plain = |name, rest: &[(&'static str, &'static str)]| {
-        rule(name, &[&[("root", ROOT), ("u", UPDATE)], rest].concat(), |b, m| apply(b, m, false))
-    };
-    let folded = |name, new| {
-        let roots = [("root", FOLDED_ROOT), ("u", FOLDED_UPDATE), ("new", new)];
-        rule(name, &roots, |b, m| apply(b, m, true))
-    };
-    vec![
-        plain("adamw", &[("w", DECAYED), ("new", "(add ?p (multiply ?step:const ?w))")]),
-        plain(
-            "adamw-scheduled",
-            &[("w", DECAYED), ("new", "(add ?p (multiply (broadcast_in_dim ?step) ?w))")],
-        ),
-        plain("adam", &[("new", "(add ?p (multiply ?step:const ?u))")]),
-        plain("adam-scheduled", &[("new", "(add ?p (multiply (broadcast_in_dim ?step) ?u))")]),
-        folded("adamw-folded", "(add (multiply ?keep:const ?p) ?u)"),
-        folded("adam-folded", "(add ?p ?u)"),
-    ]
+    const NAMES: [[&str; 4]; 4] = [
+        ["adamw-by-factor", "adam-by-factor", "adamw-folded-by-factor", "adam-folded-by-factor"],
+        ["adamw-within-1", "adam-within-1", "adamw-folded-within-1", "adam-folded-within-1"],
+        ["adamw-within", "adam-within", "adamw-folded-within", "adam-folded-within"],
+        ["adamw", "adam", "adamw-folded", "adam-folded"],
+    ];
+    let mut all = Vec::new();
+    for (names, (root, folded_root)) in NAMES.into_iter().zip(ROOTS.into_iter().zip(FOLDED_ROOTS)) {
+        let plain = |name, rest: &[(&'static str, &'static str)]| {
+            rule(name, &[&[("root", root), ("u", UPDATE)], rest].concat(), |b, m| apply(b, m, false))
+        };
+        let folded = |name, new| {
+            let roots = [("root", folded_root), ("u", FOLDED_UPDATE), ("new", new)];
+            rule(name, &roots, |b, m| apply(b, m, true))
+        };
+        all.extend([
+            plain(names[0], &[("w", DECAYED), ("new", "(add ?p (multiply ?step:scalar ?w))")]),
+            plain(names[1], &[("new", "(add ?p (multiply ?step:scalar ?u))")]),
+            folded(names[2], "(add (multiply ?keep:scalar ?p) ?u)"),
+            folded(names[3], "(add ?p ?u)"),
+        ]);
+    }
+    all
 }
 
 fn rule(
@@ -73,55 +108,65 @@ fn rule(
 }
 
 fn apply(b: &mut Builder<'_>, m: &Match, folded: bool) -> Result<Applied, WhyNot> {
-    let number = |b: &Builder<'_>, name| -> Result<Scalar, WhyNot> {
-        let value = b.splat_value(b.var(m, name)?).filter(|v| v.is_finite());
-        value.map(Scalar::new).ok_or_else(|| refuse(format!("{name} is not known")))
-    };
     let p = b.var(m, "p")?;
     let full = b.ty(p)?;
     if !full.dtype.is_float() || b.splat_value(p).is_some() {
         return Err(refuse("the parameter is not of floats, or a constant"));
     }
-    // v' and m' are not variables: they are what the third op of the root and the inner division work on.
-    let operand = |at: usize| {
-        let found = m.ops.get(at).and_then(|f| f.args.first());
-        found.copied().ok_or_else(|| refuse("the match is incomplete"))
-    };
-    let second = operand(2)?;
-    let first = operand(9)?;
-    let scheduled = !folded && b.splat_value(b.var(m, "step").unwrap_or(p)).is_none();
-    let op = AdamW {
-        first: match (folded, m.vars.contains_key("keep")) {
-            (true, true) => (number(b, "keep")?, number(b, "r1")?),
-            (true, false) => (Scalar::new(1.0), number(b, "r1")?),
-            (false, _) => (number(b, "b1")?, number(b, "r1")?),
-        },
-        second: (number(b, "b2")?, number(b, "r2")?),
-        plain: match (folded, m.vars.contains_key("decay")) {
-            (true, _) => None,
-            (false, true) => Some((number(b, "eps")?, number(b, "decay")?)),
-            (false, false) => Some((number(b, "eps")?, Scalar::new(0.0))),
-        },
-        step: if folded || scheduled { None } else { Some(number(b, "step")?) },
-    };
     let mut inputs = vec![("p", p)];
-    for name in ["g", "m", "v"] {
+    for name in [if m.vars.contains_key("h") { "h" } else { "g" }, "m", "v"] {
         inputs.push((name, b.var(m, name)?));
     }
     if inputs.iter().any(|&(_, c)| b.ty(c).ok().as_ref() != Some(&full)) {
         return Err(refuse("gradient, moments and parameter differ in type"));
     }
-    for name in ["c", "d", "step"].into_iter().take(if scheduled { 3 } else { 2 }) {
-        let scalar = b.var(m, name)?;
+    for name in ["c", "d"] {
+        inputs.push((name, b.var(m, name)?));
+    }
+    let mut number = |name, absent: f64| -> Result<Number, WhyNot> {
+        if !m.vars.contains_key(name) {
+            return Ok(Number::known(absent));
+        }
+        let (number, operand) = b.number(m, name)?;
+        inputs.extend(operand.map(|scalar| (name, scalar)));
+        Ok(number)
+    };
+    let mut op = AdamW {
+        first: (number(if folded { "keep" } else { "b1" }, 1.0)?, number("r1", 1.0)?),
+        second: (number("b2", 1.0)?, number("r2", 1.0)?),
+        plain: match folded {
+            true => None,
+            false => Some(PlainAdamW {
+                eps: number("eps", 0.0)?,
+                decay: number("decay", 0.0)?,
+                step: number("step", 1.0)?,
+            }),
+        },
+        clip: Clipping::None,
+    };
+    if m.vars.contains_key("f") {
+        op.clip = Clipping::Factor;
+        inputs.push(("f", b.var(m, "f")?));
+    } else if m.vars.contains_key("within") {
+        let (max, operand) = match m.vars.contains_key("max") {
+            true => b.number(m, "max")?,
+            false => (Number::known(1.0), None),
+        };
+        op.clip = Clipping::Within(max);
+        inputs.push(("within", b.var(m, "within")?));
+        inputs.push(("norm", b.var(m, "norm")?));
+        inputs.extend(operand.map(|scalar| ("max", scalar)));
+    }
+    for &(name, scalar) in &inputs[4..] {
         if b.ty(scalar)?.rank() != 0 {
             return Err(refuse(format!("{name} is no scalar")));
         }
-        inputs.push((name, scalar));
     }
     let args: Vec<Id> = inputs.iter().map(|i| i.1).collect();
     let tuple =
         b.fused(FusedKind::AdamW(op), &args, |module, types| define::optimizer::adamw(module, types, &op))?;
-    let outputs = vec![("p'", 0, b.var(m, "new")?), ("m'", 1, first), ("v'", 2, second)];
+    let outputs =
+        vec![("p'", 0, b.var(m, "new")?), ("m'", 1, b.var(m, "first")?), ("v'", 2, b.var(m, "second")?)];
     let unions = outputs.iter().map(|&(_, i, c)| (c, b.project(tuple, i))).collect();
     Ok(Applied { unions, op: Some(MultiOutput { tuple, inputs, outputs }) })
 }

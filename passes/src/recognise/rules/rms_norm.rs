@@ -2,20 +2,21 @@
 //!
 //! One spelling each, in products and sums: how exporters arrange the factors is the views' business.
 
-use super::norm::{Given, RSTD, give, give_rstd, indexed, row_operand, rstd, through, weight};
-use super::refuse;
+use super::norm::{Given, RSTD, epsilon, give, give_rstd, indexed, row_operand, rstd, through, weight};
 use crate::recognise::define;
+use crate::recognise::define::compute_type;
+use crate::recognise::define::rms_norm::Parts;
 use crate::recognise::engine::rule::{Applier, Root, root, unless};
 use crate::recognise::engine::{Applied, Builder, Count, Fact, Frame, Match, MultiOutput, Rule, Tag, WhyNot};
 use msc_ir::DType;
-use msc_ir::ops::fused::{FusedKind, Scalar};
+use msc_ir::ops::fused::FusedKind;
 
 /// Mean square plus eps, per row.
-const VARIANCE: &str = "(sum (product 1/D (rows (reduce.sum.last (multiply ?x ?x)))) ?eps:const)";
+const VARIANCE: &str = "(sum (product 1/D (rows (reduce.sum.last (multiply ?x ?x)))) ?eps:scalar)";
 
 /// The same of a narrow operand, squared in f32.
 const VARIANCE_OF_NARROW: &str =
-    "(sum (product 1/D (rows (reduce.sum.last (multiply (convert ?x) (convert ?x))))) ?eps:const)";
+    "(sum (product 1/D (rows (reduce.sum.last (multiply (convert ?x) (convert ?x))))) ?eps:scalar)";
 
 const Y: &str = "(product (cols ?gamma) ?x (rows (pow ?v -1/2)))";
 
@@ -23,6 +24,12 @@ const Y: &str = "(product (cols ?gamma) ?x (rows (pow ?v -1/2)))";
 const DX: &str = "(sum
     (product (cols ?gamma) ?dy (rows (pow ?v -1/2)))
     (product -1/D ?x (rows (pow ?v -3/2)) (rows (reduce.sum.last (product (cols ?gamma) ?dy ?x))))
+    ?r*)";
+
+/// The same with a factor of the program's scalars for −1/D.
+const DX_BY_FACTOR: &str = "(sum
+    (product (cols ?gamma) ?dy (rows (pow ?v -1/2)))
+    (product (scalars ?k) ?x (rows (pow ?v -3/2)) (rows (reduce.sum.last (product (cols ?gamma) ?dy ?x))))
     ?r*)";
 
 const DGAMMA: &str = "(product (cols (reduce.sum.leading (product ?dy ?x (rows (pow ?v -1/2))))))";
@@ -131,6 +138,15 @@ pub fn rules() -> Vec<Rule> {
             dgamma(DGAMMA),
             backward_op::<false, false> as Applier,
         ),
+        backward(
+            "rms-norm-grad-by-factor",
+            PLAIN,
+            VARIANCE,
+            y(Y),
+            DX_BY_FACTOR,
+            dgamma(DGAMMA),
+            backward_op::<false, false> as Applier,
+        ),
     ];
     for n in NARROW {
         const DTYPES: &[DType] = &[DType::BF16, DType::F16];
@@ -156,7 +172,7 @@ fn rule(name: &'static str, dtypes: &'static [DType], roots: Vec<Root>, apply: A
     Rule {
         name,
         tag: Tag::Real,
-        facts: &[("v", Fact::Positive)],
+        facts: &[("v", Fact::PositiveBut("eps"))],
         roots,
         // The mean square of x − mean x is its variance.
         unless: vec![unless(
@@ -174,19 +190,16 @@ fn rule(name: &'static str, dtypes: &'static [DType], roots: Vec<Root>, apply: A
 fn forward_op<const LATE: bool>(b: &mut Builder<'_>, m: &Match) -> Result<Applied, WhyNot> {
     let x = row_operand(m, "x")?;
     let gamma = weight(b, m, "gamma", x)?;
-    let eps = b.splat_value(b.var(m, "eps")?).ok_or_else(|| refuse("eps is not known"))?;
-    let kind = FusedKind::RmsNorm { eps: Scalar::new(eps), late: LATE };
-    let tuple = b.fused(kind, &[x.class, gamma], |module, types| {
-        define::rms_norm::forward(module, types, eps, LATE)
-    })?;
+    let mut inputs = vec![("x", x.class), ("gamma", gamma)];
+    let eps = epsilon(b, m, x, &mut inputs)?;
+    let kind = FusedKind::RmsNorm { eps, late: LATE };
+    let args: Vec<egg::Id> = inputs.iter().map(|&(_, c)| c).collect();
+    let tuple = b.fused(kind, &args, |module, types| define::rms_norm::forward(module, types, eps, LATE))?;
     let mut given = Given::default();
     give(b, m, "y", (tuple, 0), &x.labels, &mut given)?;
     give_rstd(b, m, x, tuple, &mut given)?;
     let Given { unions, outputs } = given;
-    Ok(Applied {
-        unions,
-        op: Some(MultiOutput { tuple, inputs: vec![("x", x.class), ("gamma", gamma)], outputs }),
-    })
+    Ok(Applied { unions, op: Some(MultiOutput { tuple, inputs, outputs }) })
 }
 
 fn backward_op<const LATE: bool, const SPLIT: bool>(
@@ -204,11 +217,15 @@ fn backward_op<const LATE: bool, const SPLIT: bool>(
         None => None,
     };
     inputs.extend(r.map(|r| ("r", r)));
+    let factor = m.vars.contains_key("k");
+    if factor {
+        inputs.push(("k", b.scalars(m, "k", compute_type(full.dtype))?));
+    }
     let args: Vec<egg::Id> = inputs.iter().map(|&(_, c)| c).collect();
-    let kind = FusedKind::RmsNormGrad { residual: r.is_some(), late: LATE, split: SPLIT };
-    let tuple = b.fused(kind, &args, |module, types| {
-        define::rms_norm::backward(module, types, r.is_some(), LATE, SPLIT)
-    })?;
+    let parts = Parts { residual: r.is_some(), late: LATE, split: SPLIT, factor };
+    let Parts { residual, late, split, .. } = parts;
+    let kind = FusedKind::RmsNormGrad { residual, late, split, factor };
+    let tuple = b.fused(kind, &args, |module, types| define::rms_norm::backward(module, types, parts))?;
     let mut given = Given::default();
     give(b, m, "dx", (tuple, 0), &x.labels, &mut given)?;
     if m.class("dgamma").is_some() {

@@ -10,7 +10,7 @@ use msc_ir::ops::convert::Convert;
 use msc_ir::ops::reduce::Reduce;
 use msc_ir::ops::reshape::Reshape;
 use msc_ir::ops::select::Select;
-use msc_ir::ops::unary::UnaryKind::{Negate, Rsqrt, Sqrt};
+use msc_ir::ops::unary::UnaryKind::{Abs, Negate, Rsqrt, Sqrt};
 use msc_ir::{DType, Result, Shape, ValueId};
 
 impl Sampler<'_> {
@@ -23,6 +23,10 @@ impl Sampler<'_> {
         let full = self.ty(Place::Full, dtype);
         let n = full.rank();
         match (from, to) {
+            (Place::Scalars, to) => {
+                let shape = self.ty(to, dtype).shape;
+                self.op(BroadcastInDim { shape, dims: Shape::new() }, &[v])
+            }
             (Place::Rows, Place::Full) => {
                 let dims = if self.keep_unit { 0..n } else { 0..n - 1 };
                 self.op(BroadcastInDim { shape: full.shape, dims: dims.collect() }, &[v])
@@ -65,6 +69,19 @@ impl Sampler<'_> {
             Pattern::Const(_) => {
                 let c = self.rng.pick(&[1e-6, 1e-5, 1e-3, 0.25]);
                 self.splat(self.ty(place, dtype), c)
+            }
+            Pattern::Scalar(_) if self.ty(place, dtype).rank() == 0 || self.rng.chance(50) => {
+                let c = self.rng.pick(&[1e-6, 1e-5, 1e-3, 0.25]);
+                self.splat(self.ty(place, dtype), c)
+            }
+            Pattern::Scalar(name) => {
+                // An epsilon: not below zero, so that roots are numbers.
+                let ty = self.ty(Place::Scalars, dtype);
+                let p = self.fresh(name, ty.clone())?;
+                let least = self.splat(ty, 0.01)?;
+                let p = self.op(Abs, &[p])?;
+                let p = self.op(Add, &[p, least])?;
+                self.spread(p, Place::Scalars, place)
             }
             Pattern::Number(n) => self.splat(self.ty(place, dtype), self.number(*n)),
             Pattern::Op(Head::Reduce(Some(monoid), Some(dims)), args) => {

@@ -14,6 +14,7 @@ use msc_ir::ops::convert::Convert;
 use msc_ir::ops::permute::Permute;
 use msc_ir::ops::reduce::Reduce;
 use msc_ir::ops::reshape::Reshape;
+use msc_ir::ops::select::Select;
 use msc_ir::ops::unary::UnaryKind::{Abs, Exponential, Negate, Sine, Sqrt};
 use msc_ir::{
     DType, Entry, Graph, GraphId, IrError, LocId, Module, Monoid, Op, ParamInfo, Result, ResultInfo, Shape,
@@ -125,6 +126,7 @@ impl Sampler<'_> {
             Place::Rows if self.keep_unit => shape.push(1),
             Place::Rows => {}
             Place::Cols => shape = [self.row].into_iter().collect(),
+            Place::Scalars => shape = Shape::new(),
         }
         TensorType { dtype, shape }
     }
@@ -136,7 +138,7 @@ impl Sampler<'_> {
         Ok(match fact.map(|f| f.1) {
             None => p,
             Some(Fact::NonNegative) => self.op(Abs, &[p])?,
-            Some(Fact::Positive) => {
+            Some(Fact::Positive | Fact::PositiveBut(_)) => {
                 let a = self.op(Abs, &[p])?;
                 let c = self.splat(ty, 0.25)?;
                 self.op(Add, &[a, c])?
@@ -163,7 +165,26 @@ impl Sampler<'_> {
                 let c = self.rng.pick(&[2.0, 0.5, -3.25, 0.1, 7.0]);
                 self.splat(ty.clone(), c)
             }
+            Pattern::Scalar(_) if ty.rank() == 0 || self.rng.chance(50) => {
+                let c = self.rng.pick(&[2.0, 0.5, -3.25, 0.1, 7.0]);
+                self.splat(ty.clone(), c)
+            }
+            Pattern::Scalar(name) => {
+                let s = self.fresh(name, ty.with_shape([]))?;
+                self.op(BroadcastInDim { shape: ty.shape.clone(), dims: Shape::new() }, &[s])
+            }
+            Pattern::As(name, inner) => {
+                let v = self.any(inner, ty)?;
+                self.vars.insert(name, (v, Place::Full));
+                Ok(v)
+            }
             Pattern::Number(Number::Literal(x)) => self.splat(ty.clone(), *x),
+            Pattern::Op(Head::Select, args) => {
+                let predicate = TensorType::new(DType::I1, []);
+                let p = self.any(&args[0], &predicate)?;
+                let (a, b) = (self.any(&args[1], ty)?, self.any(&args[2], ty)?);
+                self.op(Select::Select, &[p, a, b])
+            }
             Pattern::Op(head, args) => {
                 let (op, operand) = self.head(*head, ty)?;
                 let mut values = Vec::new();

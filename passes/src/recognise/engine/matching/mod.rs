@@ -9,7 +9,7 @@ use super::label::{BOUND, COL, Indexed, Labels, through_layout};
 use super::pattern::{Head, Number, Pattern};
 use super::polynomial::{Polynomials, Users};
 use super::rule::{Binding, Found, Match};
-use super::term::{Graph, Node, behind_barriers};
+use super::term::{Graph, Node, behind_barriers, spread};
 use super::view::Views;
 use msc_ir::{Op, TensorType};
 use std::cell::OnceCell;
@@ -46,10 +46,17 @@ pub struct Matcher<'g> {
 }
 
 impl<'g> Matcher<'g> {
-    /// A matcher whose views treat `opaque` classes as factors. Matchers of one e-graph share `users`.
-    pub fn new(graph: &'g Graph, opaque: BTreeSet<egg::Id>, users: Rc<OnceCell<Users>>) -> Matcher<'g> {
-        let polynomials = Views::multiplied_out(graph, opaque.clone());
-        Matcher { graph, views: Views::new(graph, opaque), polynomials, users, expressions: BTreeMap::new() }
+    /// A matcher whose views treat `opaque` classes as factors and take `positive` ones for positive. Matchers of one
+    /// e-graph share `users`.
+    pub fn new(
+        graph: &'g Graph,
+        opaque: BTreeSet<egg::Id>,
+        positive: &BTreeSet<egg::Id>,
+        users: Rc<OnceCell<Users>>,
+    ) -> Matcher<'g> {
+        let polynomials = Views::multiplied_out(graph, opaque.clone()).with_positive(positive);
+        let views = Views::new(graph, opaque).with_positive(positive);
+        Matcher { graph, views, polynomials, users, expressions: BTreeMap::new() }
     }
 
     fn splat(&self, at: &Indexed) -> Option<f64> {
@@ -72,6 +79,11 @@ impl<'g> Matcher<'g> {
             Pattern::Const(name) => match self.splat(at) {
                 Some(_) => self.variable(name, at, m).into_iter().collect(),
                 None => Vec::new(),
+            },
+            Pattern::Scalar(name) => match self.splat(at).is_some() || spread(self.graph, at.class).is_some()
+            {
+                true => self.variable(name, at, m).into_iter().collect(),
+                false => Vec::new(),
             },
             Pattern::Number(n) => match (self.splat(at), self.number(*n, m)) {
                 // Where an op is matched as it stands, nearly 1 is not 1.

@@ -86,7 +86,7 @@ impl Matcher<'_> {
     /// The polynomial that a pattern of bound variables means.
     fn value(&mut self, pattern: &Pattern, m: &Match) -> Option<Polynomial> {
         match pattern {
-            Pattern::Var(name) | Pattern::Const(name) => match m.vars.get(name)? {
+            Pattern::Var(name) | Pattern::Const(name) | Pattern::Scalar(name) => match m.vars.get(name)? {
                 Binding::Class(i) => Some((*self.polynomials.polynomial(i)).clone()),
                 Binding::Product(p) => Some(Polynomial::product(p)),
                 _ => None,

@@ -31,14 +31,15 @@ impl Matcher<'_> {
         }
         let mut out = Vec::new();
         for (mut left, mut m) in states {
-            let ok = free.iter().all(|item| take_left(item, &mut left, &mut m));
+            let ok = free.iter().all(|item| take_left(item, p.coefficient, &mut left, &mut m));
+            let scalars = free.iter().any(|i| i.place == Place::Scalars);
             let want = match number {
                 None => Some(1.0),
                 Some(n) => self.number(n, &m),
             };
             if ok
                 && left.is_empty()
-                && want.is_some_and(|w| is_literal(p.coefficient, w))
+                && (scalars || want.is_some_and(|w| is_literal(p.coefficient, w)))
                 && !out.contains(&m)
             {
                 out.push(m);
@@ -131,6 +132,7 @@ fn in_place(base: &Base, place: Place, m: &Match) -> bool {
         Place::Full => has_rows && has_col && free.len() == rows + 1,
         Place::Rows => has_rows && !has_col && free.len() == rows,
         Place::Cols => has_col && free.len() == 1,
+        Place::Scalars => free.is_empty(),
     }
 }
 
@@ -148,8 +150,8 @@ fn subtract(left: &mut Monomial, base: &Base, halves: i16) -> bool {
     true
 }
 
-/// Binds a free variable to the factors that are left.
-fn take_left(item: &Item, left: &mut Monomial, m: &mut Match) -> bool {
+/// Binds a free variable to the factors that are left; one for scalars to the product's number too.
+fn take_left(item: &Item, number: f64, left: &mut Monomial, m: &mut Match) -> bool {
     let Pattern::Var(name) = item.pattern else { return false };
     let taken: Monomial = left
         .iter()
@@ -162,9 +164,10 @@ fn take_left(item: &Item, left: &mut Monomial, m: &mut Match) -> bool {
         return false;
     }
     left.retain(|b, _| !taken.contains_key(b));
+    let coefficient = if item.place == Place::Scalars { number } else { 1.0 };
     let binding = match (taken.len(), taken.iter().next()) {
-        (1, Some((Base::Class(i), 2))) => Binding::Class(i.clone()),
-        _ => Binding::Product(Product { coefficient: 1.0, factors: taken }),
+        (1, Some((Base::Class(i), 2))) if coefficient == 1.0 => Binding::Class(i.clone()),
+        _ => Binding::Product(Product { coefficient, factors: taken }),
     };
     m.vars.insert(name, binding);
     true

@@ -3,10 +3,11 @@
 //! ```text
 //! ?x                      a variable: any class, the same one at every occurrence
 //! ?c:const                a class of one known value
+//! ?c:scalar               the same, or a scalar of the program spread out
 //! 2   -inf   1/D   D      a class of this value (relative tolerance 1e-6); D is the size of the row
 //! (multiply ?x 1)         an op; commutative ops are tried both ways round
 //! (reduce.sum.last ?x)    predicates on attributes follow the name, see `Head`
-//! (product ?x (pow ?v -1/2) (cols ?g) (rows ?s))
+//! (product ?x (pow ?v -1/2) (cols ?g) (rows ?s) (scalars ?k))
 //! (sum ?a ?b ?r*)
 //! (as ?c (sum ?x ?m))     the pattern, its class bound to a variable
 //! (or (divide ?x 2) (multiply ?x 0.5))
@@ -59,6 +60,8 @@ pub enum Pattern {
     Var(&'static str),
     /// `?x:const`.
     Const(&'static str),
+    /// `?x:scalar`.
+    Scalar(&'static str),
     /// A number.
     Number(Number),
     /// An op of one result.
@@ -86,6 +89,8 @@ pub enum Place {
     Rows,
     /// The last.
     Cols,
+    /// None: scalars of the program, with the product's number. At least one.
+    Scalars,
 }
 
 /// A factor of a product.
@@ -253,6 +258,7 @@ impl Pattern {
         self.visit(&mut |p| match p {
             Pattern::Var(v)
             | Pattern::Const(v)
+            | Pattern::Scalar(v)
             | Pattern::As(v, _)
             | Pattern::Sum(_, Some(v))
             | Pattern::Polynomial(_, Some(v))

@@ -79,8 +79,10 @@ impl Tokens {
             }
             ")" => Err("a `)` where a pattern should stand".into()),
             word => match word.strip_prefix('?') {
-                Some(v) => Ok(match v.strip_suffix(":const") {
-                    Some(v) => Pattern::Const(v),
+                Some(v) => Ok(match v.split_once(':') {
+                    Some((v, "const")) => Pattern::Const(v),
+                    Some((v, "scalar")) => Pattern::Scalar(v),
+                    Some(_) => return Err(format!("`{word}` is no kind of variable")),
                     None => Pattern::Var(v),
                 }),
                 None if word == "D" => Ok(Pattern::Number(Number::RowSize)),
@@ -118,7 +120,7 @@ impl Tokens {
             }
             hit
         };
-        for (word, place) in [("rows", Place::Rows), ("cols", Place::Cols)] {
+        for (word, place) in [("rows", Place::Rows), ("cols", Place::Cols), ("scalars", Place::Scalars)] {
             if wrapped(self, word) {
                 let inner = self.item()?;
                 self.close()?;

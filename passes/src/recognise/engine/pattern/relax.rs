@@ -88,7 +88,7 @@ impl Pattern {
             }
             // Multiplied out, a part has no place of its own.
             Pattern::Polynomial(..) | Pattern::Multiplied(_) => {}
-            Pattern::Var(_) | Pattern::Const(_) | Pattern::Number(_) => {}
+            Pattern::Var(_) | Pattern::Const(_) | Pattern::Scalar(_) | Pattern::Number(_) => {}
         }
     }
 }

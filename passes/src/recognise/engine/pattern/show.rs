@@ -33,7 +33,7 @@ impl fmt::Display for Number {
 impl Pattern {
     fn formula(&self, around: Level) -> String {
         let (text, level) = match self {
-            Pattern::Var(v) | Pattern::Const(v) => ((*v).to_string(), Level::Atom),
+            Pattern::Var(v) | Pattern::Const(v) | Pattern::Scalar(v) => ((*v).to_string(), Level::Atom),
             Pattern::Number(n) => (n.to_string(), Level::Atom),
             Pattern::Op(head, args) => head.formula(args),
             Pattern::Product(items) => {

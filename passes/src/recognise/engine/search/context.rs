@@ -20,6 +20,15 @@ const CONVERT_LEVELS: u8 = 2;
 
 type Lookup = BTreeMap<BTreeMap<Base, i16>, Vec<(f64, Id)>>;
 
+/// The classes that a rule leaves as they are.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
+pub struct AsIs {
+    /// All of them: factors, whatever they hold.
+    pub opaque: BTreeSet<Id>,
+    /// Those that the rule takes for positive.
+    pub positive: BTreeSet<Id>,
+}
+
 /// What was read.
 pub struct Context<'g> {
     /// Matches and views.
@@ -33,10 +42,10 @@ pub struct Context<'g> {
 }
 
 impl<'g> Context<'g> {
-    /// Of a clean e-graph in which the classes `opaque` are left as they are.
-    pub fn new(graph: &'g Graph, opaque: &BTreeSet<Id>, users: Rc<OnceCell<Users>>) -> Context<'g> {
+    /// Of a clean e-graph in which the classes of `as_is` are left as they are.
+    pub fn new(graph: &'g Graph, as_is: &AsIs, users: Rc<OnceCell<Users>>) -> Context<'g> {
         Context {
-            matcher: Matcher::new(graph, opaque.clone(), users),
+            matcher: Matcher::new(graph, as_is.opaque.clone(), &as_is.positive, users),
             near: BTreeMap::new(),
             looked_at: BTreeSet::new(),
             lookup: Lookup::new(),

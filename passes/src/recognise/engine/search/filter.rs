@@ -81,6 +81,7 @@ impl<'g> Filter<'g> {
         let seen = &self.seen[usize::from(class)];
         match pattern {
             Pattern::Const(_) | Pattern::Number(_) => seen.splat,
+            Pattern::Scalar(_) => seen.splat || self.spreads(seen),
             Pattern::Op(head, patterns) => seen.ops.iter().any(|(op, args)| {
                 let fits = |order: &[usize]| patterns.iter().zip(order).all(|(p, &i)| self.may(p, args[i]));
                 args.len() == patterns.len()
@@ -92,6 +93,13 @@ impl<'g> Filter<'g> {
             // Views see through layout and arithmetic.
             _ => true,
         }
+    }
+
+    /// Whether a class is a scalar spread out.
+    fn spreads(&self, seen: &Seen<'g>) -> bool {
+        let scalar = |c: &Id| self.seen[usize::from(*c)].ty.is_some_and(|t| t.rank() == 0);
+        let layout = |op: &Op| matches!(op, Op::Broadcast(_) | Op::Reshape(_));
+        seen.ops.iter().any(|(op, args)| layout(op) && args.iter().all(scalar))
     }
 
     fn is(&self, head: Head, op: &Op, args: &[Id]) -> bool {

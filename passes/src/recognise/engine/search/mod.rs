@@ -4,10 +4,11 @@ mod context;
 mod filter;
 mod roots;
 
-use context::Context;
+use context::{AsIs, Context};
 use filter::Filter;
 use roots::{computed, extend, is_computed, root_at};
 
+use super::facts::Fact;
 use super::label::{Indexed, positional};
 use super::polynomial;
 use super::rule::{Binding, Frame, Match, Rule};
@@ -27,7 +28,7 @@ pub struct Searcher<'g> {
     program: &'g BTreeSet<Id>,
     filter: Filter<'g>,
     /// What was read of the e-graph, by the classes that were left as they are: rules share them.
-    contexts: BTreeMap<BTreeSet<Id>, Context<'g>>,
+    contexts: BTreeMap<AsIs, Context<'g>>,
     arithmetic: Rc<OnceCell<polynomial::Users>>,
     /// For each class those that a row op computes from it directly.
     users: Option<BTreeMap<Id, BTreeSet<Id>>>,
@@ -58,7 +59,7 @@ impl<'g> Searcher<'g> {
     pub fn search(&mut self, rule: &Rule) -> Vec<Match> {
         let Some((first, others)) = rule.roots.split_first() else { return Vec::new() };
         let mut states = Vec::new();
-        let none = BTreeSet::new();
+        let none = AsIs::default();
         let graph = self.graph;
         let classes = self.filter.candidates(first);
         let matcher = &mut self.context(&none).matcher;
@@ -79,6 +80,8 @@ impl<'g> Searcher<'g> {
         let (graph, program) = (self.graph, self.program);
         let bound = states.iter().flat_map(|m| m.vars.values());
         let opaque: BTreeSet<Id> = bound.filter_map(|b| class_of(graph, b)).collect();
+        let positive = states.iter().flat_map(|m| taken_for_positive(graph, rule, m)).collect();
+        let opaque = AsIs { opaque, positive };
         for (i, root) in rule.roots.iter().enumerate().skip(1) {
             if states.is_empty() {
                 return states;
@@ -126,6 +129,7 @@ impl<'g> Searcher<'g> {
             let names = || rule.atoms.iter().chain(rule.independent);
             let opaque: BTreeSet<Id> =
                 names().filter_map(|n| m.vars.get(n)).filter_map(|b| class_of(graph, b)).collect();
+            let opaque = AsIs { opaque, positive: taken_for_positive(graph, rule, &m).collect() };
             let Some(root) = rule.roots.get(at) else {
                 let mut m = m;
                 self.finish(rule, &opaque, &mut m);
@@ -133,7 +137,7 @@ impl<'g> Searcher<'g> {
                 continue;
             };
             let mut candidates = BTreeSet::new();
-            for &c in &opaque {
+            for &c in &opaque.opaque {
                 let seen = behind_barriers(graph, c);
                 let all = self.computed_from(seen);
                 // A statistic is an operand, made where the program has it under another shape only.
@@ -187,7 +191,7 @@ impl<'g> Searcher<'g> {
     }
 
     /// Looks up products among the classes, and whether the rule must not be applied.
-    fn finish(&mut self, rule: &Rule, opaque: &BTreeSet<Id>, m: &mut Match) {
+    fn finish(&mut self, rule: &Rule, opaque: &AsIs, m: &mut Match) {
         let graph = self.graph;
         for b in m.vars.values_mut() {
             let Binding::Product(p) = b else { continue };
@@ -205,7 +209,7 @@ impl<'g> Searcher<'g> {
             }
         }
         // The variable is a factor as it stands, so its own terms are seen without that.
-        let plain = &mut self.context(&BTreeSet::new()).matcher;
+        let plain = &mut self.context(&AsIs::default()).matcher;
         m.unless = rule.unless.iter().find_map(|u| {
             let at = m.class(u.variable)?.clone();
             let fits = !plain.at(&u.pattern, &at, m).is_empty();
@@ -213,10 +217,19 @@ impl<'g> Searcher<'g> {
         });
     }
 
-    fn context(&mut self, opaque: &BTreeSet<Id>) -> &mut Context<'g> {
+    fn context(&mut self, opaque: &AsIs) -> &mut Context<'g> {
         let (graph, users) = (self.graph, self.arithmetic.clone());
         self.contexts.entry(opaque.clone()).or_insert_with(|| Context::new(graph, opaque, users))
     }
+}
+
+/// The classes that a rule takes for positive, because what is not known of them is the sign of an operand.
+fn taken_for_positive<'m>(graph: &'m Graph, rule: &'m Rule, m: &'m Match) -> impl Iterator<Item = Id> + 'm {
+    let open = |part| m.class(part).is_some_and(|i| graph[i.class].data.splat.is_none());
+    rule.facts.iter().filter_map(move |&(variable, fact)| match fact {
+        Fact::PositiveBut(part) if open(part) => m.class(variable).map(|i| graph.find(i.class)),
+        _ => None,
+    })
 }
 
 fn class_of(graph: &Graph, b: &Binding) -> Option<Id> {

@@ -20,7 +20,15 @@ pub(super) type Known<'a> = &'a dyn Fn(&Base, Fact) -> bool;
 impl Polynomial {
     /// A number.
     pub fn constant(value: f64) -> Polynomial {
-        Polynomial { terms: [(Monomial::new(), value)].into() }
+        Polynomial::term(Monomial::new(), value)
+    }
+
+    /// A term; zero has none.
+    fn term(factors: Monomial, coefficient: f64) -> Polynomial {
+        if coefficient == 0.0 {
+            return Polynomial::default();
+        }
+        Polynomial { terms: [(factors, coefficient)].into() }
     }
 
     /// One factor.
@@ -30,7 +38,7 @@ impl Polynomial {
 
     /// One product.
     pub fn product(p: &Product) -> Polynomial {
-        Polynomial { terms: [(p.factors.clone(), p.coefficient)].into() }
+        Polynomial::term(p.factors.clone(), p.coefficient)
     }
 
     /// The one term, if there is one.
@@ -83,7 +91,7 @@ impl Polynomial {
 
     /// `self · other^sign`; a divisor has one term. `None` where that is not known to hold over the reals.
     pub(super) fn times(&self, other: &Polynomial, sign: i16, known: Known<'_>) -> Option<Polynomial> {
-        if sign < 0 && other.single().is_none_or(|(_, c)| c == 0.0) {
+        if sign < 0 && other.single().is_none() {
             return None;
         }
         if self.terms.len() * other.terms.len() > MAX_TERMS {
@@ -94,7 +102,7 @@ impl Polynomial {
             for (q, &b) in &other.terms {
                 let factors = product(p, q, sign, known)?;
                 let coefficient = if sign > 0 { a * b } else { a / b };
-                let term = Polynomial { terms: [(factors, coefficient)].into() };
+                let term = Polynomial::term(factors, coefficient);
                 out = Some(match out {
                     None => term,
                     Some(sum) => sum.plus(&term, 1.0),
@@ -133,7 +141,7 @@ impl Polynomial {
             factors.insert(b.clone(), exponent / 2);
         }
         let coefficient = coefficient.powf(f64::from(halves) / 2.0);
-        Some(Polynomial { terms: [(factors, coefficient)].into() })
+        Some(Polynomial::term(factors, coefficient))
     }
 
     /// `Σ` over `bound`: what does not depend on a bound dimension moves outside. `None` beyond [`MAX_DEPTH`].
@@ -218,5 +226,5 @@ fn summed(
         let sum = Base::Sum(sum).relabelled(&rename);
         *outside.entry(sum).or_insert(0) += 2;
     }
-    Some(Polynomial { terms: [(outside, coefficient)].into() })
+    Some(Polynomial::term(outside, coefficient))
 }

@@ -18,6 +18,8 @@ pub struct Views<'g> {
     pub(super) graph: &'g Graph,
     /// Classes that are factors whatever they hold.
     pub(super) opaque: BTreeSet<Id>,
+    /// Classes that are taken for positive.
+    positive: BTreeSet<Id>,
     /// Whether additions are seen through.
     distribute: bool,
     products: HashMap<Indexed, Rc<Product>>,
@@ -35,6 +37,7 @@ impl<'g> Views<'g> {
         Views {
             graph,
             opaque,
+            positive: BTreeSet::new(),
             distribute: false,
             products: HashMap::new(),
             memo: HashMap::new(),
@@ -48,6 +51,12 @@ impl<'g> Views<'g> {
         Views { distribute: true, ..Views::new(graph, opaque) }
     }
 
+    /// The same views, with classes taken for positive.
+    pub fn with_positive(self, classes: &BTreeSet<Id>) -> Views<'g> {
+        let positive = classes.iter().map(|&c| behind_barriers(self.graph, c)).collect();
+        Views { positive, ..self }
+    }
+
     pub(super) fn ty(&self, class: Id) -> Option<&'g TensorType> {
         match self.graph[class].data.types.as_slice() {
             [t] => Some(t),
@@ -56,7 +65,7 @@ impl<'g> Views<'g> {
     }
 
     fn known(&self, base: &Base, fact: Fact) -> bool {
-        let class = |c: Id| self.graph[c].data.facts.holds(fact);
+        let class = |c: Id| self.graph[c].data.facts.holds(fact) || self.positive.contains(&c);
         match base {
             Base::Class(i) => class(i.class),
             Base::Sum(s) => match &s.operand {

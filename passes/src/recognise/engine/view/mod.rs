@@ -11,7 +11,8 @@
 //! in `x`. [`algebra`] computes, [`expand`] reads classes, [`terms`] lists the terms of a sum.
 //!
 //! What holds over the reals only where a value is not negative (`√v·√v = v`, `1/√v = v^-½`) or not zero
-//! (`v/v = 1`) is used only where that fact is known; otherwise the term is a factor of its own.
+//! (`v/v = 1`) is used only where that fact is known; otherwise the term is a factor of its own. A rule may say that it
+//! concerns positive values only ([`super::facts::Fact::PositiveBut`]): its views take them for positive.
 
 mod algebra;
 mod expand;

@@ -1,7 +1,7 @@
 //! Values of a program across its calls: where a value is made, and what uses it, whichever graph that is in.
 //!
 //! The gradients of layers are made in one template's segments and scaled in another's, and their squares meet in the
-//! graph that calls both.
+//! graph that calls both. An optimizer's step, which may scale its gradient, is seen through as a call is.
 
 use msc_ir::ops::convert::Convert;
 use msc_ir::{Graph, GraphId, Module, Op, OpId, TensorType, ValueDef, ValueId};
@@ -10,6 +10,15 @@ use std::collections::BTreeSet;
 
 /// The calls from the region's own graph to the graph of a value, outermost first.
 pub type Path = SmallVec<[OpId; 1]>;
+
+/// The graph that an op calls, or stands for, if it is seen through.
+fn callee(op: &Op) -> Option<GraphId> {
+    match op {
+        Op::Call(c) => Some(c.graph),
+        Op::Fused(f) if f.kind.is_update() => Some(f.definition),
+        _ => None,
+    }
+}
 
 /// A value with the calls that lead to its graph.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -38,8 +47,8 @@ impl<'m> Flow<'m> {
     pub fn graph(&self, path: &[OpId]) -> &'m Graph {
         let mut at = self.module.graph(self.root);
         for &op in path {
-            if let Op::Call(c) = &at.op(op).op {
-                at = self.module.graph(c.graph);
+            if let Some(graph) = callee(&at.op(op).op) {
+                at = self.module.graph(graph);
             }
         }
         at
@@ -59,12 +68,12 @@ impl<'m> Flow<'m> {
                     let Some(call) = at.path.pop() else { return at };
                     at.value = self.graph(&at.path).op(call).operands[i as usize];
                 }
-                ValueDef::Result(op, i) => match &graph.op(op).op {
-                    Op::Call(c) => {
+                ValueDef::Result(op, i) => match (callee(&graph.op(op).op), &graph.op(op).op) {
+                    (Some(callee), _) => {
                         at.path.push(op);
-                        at.value = self.module.graph(c.graph).results()[i as usize];
+                        at.value = self.module.graph(callee).results()[i as usize];
                     }
-                    Op::Barrier(_) => at.value = graph.op(op).operands[i as usize],
+                    (None, Op::Barrier(_)) => at.value = graph.op(op).operands[i as usize],
                     _ => return at,
                 },
             }
@@ -88,16 +97,14 @@ impl<'m> Flow<'m> {
             let graph = self.graph(&at.path);
             for u in &graph.value(at.value).uses {
                 let data = graph.op(u.op);
-                match &data.op {
-                    Op::Call(c) => {
+                match (callee(&data.op), &data.op) {
+                    (Some(callee), _) => {
                         let mut path = at.path.clone();
                         path.push(u.op);
-                        todo.push(Place {
-                            path,
-                            value: self.module.graph(c.graph).params()[u.index as usize],
-                        });
+                        let value = self.module.graph(callee).params()[u.index as usize];
+                        todo.push(Place { path, value });
                     }
-                    Op::Barrier(_) => {
+                    (None, Op::Barrier(_)) => {
                         todo.push(Place { path: at.path.clone(), value: data.results[u.index as usize] });
                     }
                     _ => out.extend(data.results.first().map(|&v| Place { path: at.path.clone(), value: v })),

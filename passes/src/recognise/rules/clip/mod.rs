@@ -3,7 +3,7 @@
 //! A root is taken for the norm of all gradients if what it is the root of is a sum of squares of tensors, each once,
 //! in whatever graphs they are made; if every tensor that something computed from the norm scales is one of them, and
 //! every one of them is scaled; and if the scaled tensor is `g·min(1, max/(norm + eps))`, by numbers below, at and
-//! above the threshold. Threshold and epsilon are numbers of the program.
+//! above the threshold. Threshold and epsilon are numbers of the program, or scalars of it, which get several values.
 
 mod flow;
 mod scaled;
@@ -18,10 +18,10 @@ use crate::recognise::engine::run::{Run, introduce};
 use crate::recognise::engine::term::Graph;
 use flow::{Flow, Path, Place};
 use msc_ir::ops::binary::BinaryKind;
-use msc_ir::ops::fused::{Clip, ClipForm, FusedKind, Scalar};
+use msc_ir::ops::fused::{Clip, ClipForm, FusedKind, Number};
 use msc_ir::ops::unary::UnaryKind;
 use msc_ir::{DType, Module, Op, ValueId};
-use scaled::{Scaled, TermId};
+use scaled::{Scaled, TermId, Terms};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Numbers of an expression that are tried as threshold and epsilon.
@@ -36,13 +36,17 @@ const NORMS: [f64; 8] = [0.0, 1e-3, 0.3, 0.999, 1.0, 1.001, 2.5, 1e4];
 /// Elements of gradients.
 const ELEMENTS: [f64; 3] = [-1.75, 0.375, 3.0];
 
-/// A function of the norm.
-type Function<'f> = &'f dyn Fn(f64) -> f64;
+/// Times that scalars of which nothing is known get other values.
+const TRIALS: usize = 2;
+
+/// A function of the norm, and of threshold and epsilon.
+type Function<'f> = &'f dyn Fn(f64, (f64, f64)) -> f64;
 
 /// What was found: the op with the values that it stands for.
 struct Site {
     clip: Clip,
-    sum: ValueId,
+    /// The sum of squares, and numbers that are operands.
+    operands: Vec<(&'static str, ValueId)>,
     /// For each value which result it is.
     outputs: Vec<(ValueId, u32)>,
 }
@@ -114,34 +118,85 @@ fn attempt(flow: &Flow<'_>, sum: ValueId) -> Result<Option<Site>, String> {
         return Err("the norm scales some of its tensors only".into());
     }
     let terms: BTreeSet<&BTreeSet<TermId>> = by_source.values().collect();
-    let (max, eps) = numbers(flow.module, &scaled, &terms)
+    let (max, eps) = numbers(flow, &scaled, &terms, flow.ty(&total).dtype)
         .ok_or("tensors are not scaled by a number of the program over their norm where that is below 1")?;
     let (form, outputs) = outputs(flow, &scaled, sum, (max, eps));
-    let clip = Clip { form, max: Scalar::new(max), eps: Scalar::new(eps) };
-    Ok(Some(Site { clip, sum, outputs }))
+    let (max, eps) = (max.number(&scaled), eps.number(&scaled));
+    let mut operands = vec![("sum", sum)];
+    operands.extend(max.1.map(|v| ("max", v)));
+    operands.extend(eps.1.map(|v| ("eps", v)));
+    Ok(Some(Site { clip: Clip { form, max: max.0, eps: eps.0 }, operands, outputs }))
 }
 
 /// Whether an expression is more than a tensor that is kept or dropped.
 fn scales(module: &Module, scaled: &Scaled, term: TermId) -> bool {
-    let at = |norm: f64| scaled.terms.value(module, term, norm * norm, ELEMENTS[1]);
+    let at = |norm: f64| scaled.terms.value(module, term, (norm * norm, ELEMENTS[1]), 0);
     NORMS.iter().any(|&n| at(n).is_some_and(|v| v.is_finite() && v != 0.0 && v != ELEMENTS[1]))
 }
 
-/// Threshold and epsilon with which every tensor is scaled as a clipping does.
-fn numbers(module: &Module, scaled: &Scaled, tensors: &BTreeSet<&BTreeSet<TermId>>) -> Option<(f64, f64)> {
+/// A threshold or an epsilon that is tried.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Tried {
+    /// A number.
+    Known(f64),
+    /// A scalar of which nothing is known.
+    Scalar(TermId),
+}
+
+impl Tried {
+    fn value(self, trial: usize) -> f64 {
+        match self {
+            Tried::Known(v) => v,
+            Tried::Scalar(t) => Terms::tried(t, trial),
+        }
+    }
+
+    /// The number of the op, with the value that is its operand.
+    fn number(self, scaled: &Scaled) -> (Number, Option<ValueId>) {
+        match self {
+            Tried::Known(v) => (Number::known(v), None),
+            Tried::Scalar(t) => (Number::Operand, scaled.terms.scalar(t).map(|(_, at)| at.value)),
+        }
+    }
+}
+
+/// Threshold and epsilon with which every tensor is scaled as a clipping does. Scalars must have the type of the norm.
+fn numbers(
+    flow: &Flow<'_>,
+    scaled: &Scaled,
+    tensors: &BTreeSet<&BTreeSet<TermId>>,
+    dtype: DType,
+) -> Option<(Tried, Tried)> {
     let terms: BTreeSet<TermId> = tensors.iter().flat_map(|t| t.iter().copied()).collect();
     // A factor of 1 is gone from the program.
-    let mut all = BTreeSet::from([1.0f64.to_bits()]);
-    all.extend(terms.iter().flat_map(|&t| scaled.terms.numbers(t)));
-    let all: Vec<f64> = all.into_iter().map(f64::from_bits).filter(|v| *v > 0.0 && v.is_finite()).collect();
+    let mut known = BTreeSet::from([1.0f64.to_bits()]);
+    known.extend(terms.iter().flat_map(|&t| scaled.terms.numbers(t)));
+    let mut all: Vec<Tried> = known
+        .into_iter()
+        .map(f64::from_bits)
+        .filter(|v| *v > 0.0 && v.is_finite())
+        .map(Tried::Known)
+        .collect();
+    let scalars: BTreeSet<TermId> = terms.iter().flat_map(|&t| scaled.terms.scalars(t)).collect();
+    let fits = |t: &TermId| {
+        scaled
+            .terms
+            .scalar(*t)
+            .is_some_and(|(d, at)| d == dtype && at.path.is_empty() && flow.ty(at).dtype == d)
+    };
+    all.extend(scalars.into_iter().filter(fits).map(Tried::Scalar));
     if all.len() > MAX_NUMBERS {
         return None;
     }
-    let mut best: Option<(f64, (f64, f64))> = None;
+    let mut best: Option<(f64, (Tried, Tried))> = None;
     for &max in &all {
-        for eps in [0.0].into_iter().chain(all.iter().copied().filter(|&e| e < max)) {
+        let below = |e: &Tried| match (*e, max) {
+            (Tried::Known(e), Tried::Known(max)) => e < max,
+            (e, max) => e != max,
+        };
+        for eps in [Tried::Known(0.0)].into_iter().chain(all.iter().copied().filter(below)) {
             let worst = |of: &BTreeSet<TermId>| -> f64 {
-                of.iter().map(|&t| distance(module, scaled, t, (max, eps))).fold(f64::INFINITY, f64::min)
+                of.iter().map(|&t| distance(flow.module, scaled, t, (max, eps))).fold(f64::INFINITY, f64::min)
             };
             let far = tensors.iter().map(|t| worst(t)).fold(0.0, f64::max);
             if far <= NEAR && best.is_none_or(|b| far < b.0) {
@@ -153,16 +208,20 @@ fn numbers(module: &Module, scaled: &Scaled, tensors: &BTreeSet<&BTreeSet<TermId
 }
 
 /// The largest relative difference of an expression and a clipped element.
-fn distance(module: &Module, scaled: &Scaled, term: TermId, (max, eps): (f64, f64)) -> f64 {
+fn distance(module: &Module, scaled: &Scaled, term: TermId, (max, eps): (Tried, Tried)) -> f64 {
     let mut far = 0.0f64;
-    for n in NORMS {
-        let norm = n * max;
-        for g in ELEMENTS {
-            let want = g * (max / (norm + eps)).min(1.0);
-            let Some(v) = scaled.terms.value(module, term, norm * norm, g) else { return f64::INFINITY };
-            far = far.max(if v.is_nan() { f64::INFINITY } else { (v - want).abs() / want.abs() });
-            if far > NEAR {
-                return far;
+    for trial in 0..TRIALS {
+        let (max, eps) = (max.value(trial), eps.value(trial));
+        for n in NORMS {
+            let norm = n * max;
+            for g in ELEMENTS {
+                let want = g * (max / (norm + eps)).min(1.0);
+                let value = scaled.terms.value(module, term, (norm * norm, g), trial);
+                let Some(v) = value else { return f64::INFINITY };
+                far = far.max(if v.is_nan() { f64::INFINITY } else { (v - want).abs() / want.abs() });
+                if far > NEAR {
+                    return far;
+                }
             }
         }
     }
@@ -174,13 +233,14 @@ fn outputs(
     flow: &Flow<'_>,
     scaled: &Scaled,
     sum: ValueId,
-    (max, eps): (f64, f64),
+    (max, eps): (Tried, Tried),
 ) -> (ClipForm, Vec<(ValueId, u32)>) {
     let float = flow.ty(&Place { path: Path::new(), value: sum }).dtype;
-    let same = |term: TermId, is: Function<'_>| {
+    let same = |term: TermId, trial: usize, is: Function<'_>| {
+        let (max, eps) = (max.value(trial), eps.value(trial));
         NORMS.iter().map(|n| n * max).chain([f64::INFINITY, f64::NAN]).all(|norm| {
-            let want = is(norm);
-            let value = scaled.terms.value(flow.module, term, norm * norm, 0.0);
+            let want = is(norm, (max, eps));
+            let value = scaled.terms.value(flow.module, term, (norm * norm, 0.0), trial);
             value.is_some_and(|v| {
                 v == want || v.is_nan() && want.is_nan() || (v - want).abs() <= NEAR * want.abs()
             })
@@ -189,15 +249,16 @@ fn outputs(
     let pick = |dtype: DType, is: Function<'_>| -> Vec<ValueId> {
         let scalar = |at: &Place| flow.ty(at).rank() == 0 && flow.ty(at).dtype == dtype;
         let own = scaled.scalars.iter().filter(|(at, _)| at.path.is_empty() && scalar(at));
-        own.filter(|(_, term)| same(**term, is)).map(|(at, _)| at.value).collect()
+        let same = |term: TermId| (0..TRIALS).all(|trial| same(term, trial, is));
+        own.filter(|(_, term)| same(**term)).map(|(at, _)| at.value).collect()
     };
-    let ratio = |n: f64| max / (n + eps);
+    let ratio = |n: f64, (max, eps): (f64, f64)| max / (n + eps);
     let forms: [(ClipForm, DType, Function<'_>); 3] = [
-        (ClipForm::Minimum, float, &|n| if n.is_nan() { n } else { ratio(n).min(1.0) }),
-        (ClipForm::Below, float, &|n| if ratio(n) < 1.0 { ratio(n) } else { 1.0 }),
-        (ClipForm::Within, DType::I1, &|n| f64::from(u8::from(n < max))),
+        (ClipForm::Minimum, float, &|n, of| if n.is_nan() { n } else { ratio(n, of).min(1.0) }),
+        (ClipForm::Below, float, &|n, of| if ratio(n, of) < 1.0 { ratio(n, of) } else { 1.0 }),
+        (ClipForm::Within, DType::I1, &|n, (max, _)| f64::from(u8::from(n < max))),
     ];
-    let mut found: Vec<(ValueId, u32)> = pick(float, &|n| n).into_iter().map(|v| (v, 0)).collect();
+    let mut found: Vec<(ValueId, u32)> = pick(float, &|n, _| n).into_iter().map(|v| (v, 0)).collect();
     let shown = forms.map(|(form, dtype, is)| (form, pick(dtype, is)));
     let shown = shown.into_iter().find(|(_, values)| !values.is_empty());
     let (form, values) = shown.unwrap_or((ClipForm::Minimum, Vec::new()));
@@ -209,8 +270,12 @@ fn unite(graph: &mut Graph, region: &Region, site: &Site, run: &mut Run) -> Resu
     let class = |graph: &Graph, v: ValueId| {
         region.class(graph, 0, v).ok_or_else(|| WhyNot::Precondition("a value has no class".into()))
     };
-    let sum = class(graph, site.sum)?;
-    let tuple = Builder::new(graph).fused(FusedKind::Clip(site.clip), &[sum], |module, types| {
+    let mut inputs = Vec::new();
+    for &(name, v) in &site.operands {
+        inputs.push((name, class(graph, v)?));
+    }
+    let args: Vec<egg::Id> = inputs.iter().map(|i| i.1).collect();
+    let tuple = Builder::new(graph).fused(FusedKind::Clip(site.clip), &args, |module, types| {
         define::clip::clip(module, types, &site.clip)
     })?;
     let mut outputs = Vec::new();
@@ -218,11 +283,5 @@ fn unite(graph: &mut Graph, region: &Region, site: &Site, run: &mut Run) -> Resu
         let name = if result == 0 { "norm" } else { "factor" };
         outputs.push((name, result, class(graph, v)?));
     }
-    introduce(
-        graph,
-        region,
-        ("clip", Tag::Real),
-        MultiOutput { tuple, inputs: vec![("sum", sum)], outputs },
-        run,
-    )
+    introduce(graph, region, ("clip", Tag::Real), MultiOutput { tuple, inputs, outputs }, run)
 }

@@ -1,0 +1,136 @@
+//! Scalars that a layer gets spread out are spread out inside it instead.
+//!
+//! What all layers share is computed once, in front of them; for a scalar of the program that becomes a tensor (an
+//! epsilon, a decay rate, a clipping factor) that hides from the layer that it has one value. The bits are the same.
+
+use super::templates::shared;
+use crate::error::{PassError, Result};
+use crate::template::Template;
+use msc_ir::{Graph, GraphId, Module, Op, OpId, ValueId};
+use std::collections::BTreeMap;
+
+/// By segment and parameter, the scalar of the entry that the parameter is spread out of.
+type Sunk = BTreeMap<(usize, usize), ValueId>;
+
+/// Where the ops of each graph that changed went.
+pub(super) type Moved = Vec<(GraphId, BTreeMap<OpId, OpId>)>;
+
+/// Sinks scalars into the segments of a template; where the ops of its graphs and of the entry went, the entry last.
+///
+/// # Errors
+/// None in practice: what is copied was there.
+pub(super) fn scalars(module: &mut Module, entry: GraphId, t: &Template) -> Result<Moved> {
+    let graph = module.graph(entry);
+    let mut sunk = Sunk::new();
+    for (s, segment) in t.segments.iter().enumerate() {
+        for p in 0..segment.params.len() {
+            if let Some(scalar) = shared(graph, t, s, p).and_then(|v| spread(graph, v)) {
+                sunk.insert((s, p), scalar);
+            }
+        }
+    }
+    if sunk.is_empty() {
+        return Ok(Moved::new());
+    }
+    let mut moved = Moved::new();
+    for (s, segment) in t.segments.iter().enumerate() {
+        let (new, ops) = inside(module, entry, segment.graph, |p| sunk.get(&(s, p)).copied(), t, s)?;
+        module.set_graph(segment.graph, new);
+        moved.push((segment.graph, ops));
+    }
+    moved.push((entry, outside(module, entry, t, &sunk)?));
+    Ok(moved)
+}
+
+/// The scalar that a value of floats is, spread out; constants are known anyway.
+fn spread(graph: &Graph, v: ValueId) -> Option<ValueId> {
+    let data = graph.op(graph.def(v)?.0);
+    let &scalar = data.operands.first()?;
+    let constant = graph.def(scalar).is_some_and(|(op, _)| matches!(graph.op(op).op, Op::Constant(_)));
+    let is = matches!(data.op, Op::Broadcast(_)) && graph.ty(scalar).rank() == 0;
+    (is && graph.ty(v).dtype.is_float() && !constant).then_some(scalar)
+}
+
+/// A segment's graph with scalars for the parameters that are sunk.
+fn inside(
+    module: &Module,
+    entry: GraphId,
+    segment: GraphId,
+    sunk: impl Fn(usize) -> Option<ValueId>,
+    t: &Template,
+    s: usize,
+) -> Result<(Graph, BTreeMap<OpId, OpId>)> {
+    let (outer, old) = (module.graph(entry), module.graph(segment));
+    let mut new = Graph::new(old.name.clone());
+    let mut map: Vec<Option<ValueId>> = vec![None; old.value_count()];
+    let mut spread = Vec::new();
+    for (i, &p) in old.params().iter().enumerate() {
+        let scalar = sunk(i);
+        let v = new.add_param(scalar.map_or(old.ty(p), |s| outer.ty(s)).clone());
+        match scalar {
+            None => map[p.0 as usize] = Some(v),
+            Some(_) => spread.push((i, p, v)),
+        }
+    }
+    for (i, p, v) in spread {
+        let value = t.segments[s].calls.first().and_then(|&c| outer.op(c).operands.get(i).copied());
+        let made = value.and_then(|v| outer.def(v)).map(|(op, _)| outer.op(op));
+        let made = made.ok_or_else(|| broken("a shared value is gone"))?;
+        map[p.0 as usize] = Some(new.add1(module, made.op.clone(), &[v], made.loc)?);
+    }
+    let mut moved = BTreeMap::new();
+    for (id, _) in old.ops() {
+        moved.insert(id, OpId(new.op_count() as u32));
+        new.copy_op(old, id, &mut map)?;
+    }
+    let results: Option<Vec<ValueId>> = old.results().iter().map(|r| map[r.0 as usize]).collect();
+    new.set_results(results.ok_or_else(|| broken("a result of a segment is gone"))?);
+    Ok((new, moved))
+}
+
+/// The entry with the scalars as operands of the calls; what only spread them out is gone.
+fn outside(module: &mut Module, entry: GraphId, t: &Template, sunk: &Sunk) -> Result<BTreeMap<OpId, OpId>> {
+    let mut segment_of: BTreeMap<OpId, usize> = BTreeMap::new();
+    for (s, segment) in t.segments.iter().enumerate() {
+        segment_of.extend(segment.calls.iter().map(|&c| (c, s)));
+    }
+    let old = module.take_graph(entry);
+    let sinks =
+        |u: &msc_ir::Use| segment_of.get(&u.op).is_some_and(|&s| sunk.contains_key(&(s, u.index as usize)));
+    let gone = |v: ValueId| {
+        let uses = &old.value(v).uses;
+        !uses.is_empty() && uses.iter().all(sinks) && !old.results().contains(&v)
+    };
+    let mut new = Graph::new(old.name.clone());
+    let mut map: Vec<Option<ValueId>> = vec![None; old.value_count()];
+    for &p in old.params() {
+        map[p.0 as usize] = Some(new.add_param(old.ty(p).clone()));
+    }
+    let mut moved = BTreeMap::new();
+    for (id, data) in old.ops() {
+        if data.results.len() == 1 && gone(data.results[0]) {
+            continue;
+        }
+        moved.insert(id, OpId(new.op_count() as u32));
+        let Some(&s) = segment_of.get(&id) else {
+            new.copy_op(&old, id, &mut map)?;
+            continue;
+        };
+        let operand = |(p, v): (usize, &ValueId)| map[sunk.get(&(s, p)).unwrap_or(v).0 as usize];
+        let operands: Option<Vec<ValueId>> = data.operands.iter().enumerate().map(operand).collect();
+        let operands = operands.ok_or_else(|| broken("a call takes a value that is not there yet"))?;
+        let types = data.results.iter().map(|&r| old.ty(r).clone()).collect();
+        let results = new.add_typed(data.op.clone(), &operands, types, data.loc);
+        for (&r, v) in data.results.iter().zip(results) {
+            map[r.0 as usize] = Some(v);
+        }
+    }
+    let results: Option<Vec<ValueId>> = old.results().iter().map(|r| map[r.0 as usize]).collect();
+    new.set_results(results.ok_or_else(|| broken("a result of the entry is gone"))?);
+    module.set_graph(entry, new);
+    Ok(moved)
+}
+
+fn broken(message: &str) -> PassError {
+    PassError::Broken { pass: "recognise", message: message.into() }
+}
