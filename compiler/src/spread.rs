@@ -127,7 +127,10 @@ fn annotated(out: &mut Spread, options: &Options, file: &Layout) {
 
 /// A sharding with other axes in the place of its own.
 fn over(s: &Sharding, axes: &[AxisId]) -> Sharding {
-    Sharding { dims: s.dims.iter().map(|d| d.iter().map(|a| axes[a.0 as usize]).collect()).collect(), ..Sharding::default() }
+    Sharding {
+        dims: s.dims.iter().map(|d| d.iter().map(|a| axes[a.0 as usize]).collect()).collect(),
+        ..Sharding::default()
+    }
 }
 
 /// For each axis of a file the user's axis of the same name, or of the same meaning, and size.

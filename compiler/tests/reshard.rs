@@ -10,11 +10,16 @@ use support::{compile, fixture, msc, run, stderr, stdout};
 
 struct Scene {
     folder: tempfile::TempDir,
+    model: &'static str,
 }
 
 impl Scene {
     fn new() -> Scene {
-        Scene { folder: tempfile::tempdir().expect("a folder") }
+        Scene::of("llama_torchax_tiny")
+    }
+
+    fn of(model: &'static str) -> Scene {
+        Scene { folder: tempfile::tempdir().expect("a folder"), model }
     }
 
     fn at(&self, name: &str) -> PathBuf {
@@ -23,13 +28,13 @@ impl Scene {
 
     fn plan(&self, name: &str, options: &[&str]) -> PathBuf {
         let plan = self.at(&format!("{name}.bin"));
-        compile(&fixture("llama_torchax_tiny").join("model.mlir"), &plan, options);
+        compile(&fixture(self.model).join("model.mlir"), &plan, options);
         plan
     }
 
     /// A step from the fixture's inputs; gives where the state was saved.
     fn saved(&self, plan: &Path, name: &str, options: &[&str]) -> PathBuf {
-        let inputs = fixture("llama_torchax_tiny").join("inputs.npz");
+        let inputs = fixture(self.model).join("inputs.npz");
         let to = self.at(name);
         let (inputs, to_text) = (inputs.display().to_string(), to.display().to_string());
         stdout(&run(plan, &[&["--inputs", &inputs, "--save", &to_text][..], options].concat()));
@@ -130,6 +135,26 @@ fn from_layout_to_layout_and_back_with_equal_bits() {
     // A folder that a run wrote is replaced.
     assert_eq!(go_on(&dp2, &s.at("b"), "3/"), next);
     assert_eq!(index(&s.at("3"))["steps"].as_u64(), Some(2));
+}
+
+#[test]
+fn a_weight_of_queries_keys_and_values_is_stored_part_by_part() {
+    let s = Scene::of("gpt2_l4_b8_flax_tiny");
+    let (tp2, one) = (s.plan("tp2", &["--tp", "2"]), s.plan("one", &[]));
+    let whole = bits(&s.saved(&tp2, "whole.safetensors", &[]));
+    let shards = s.saved(&tp2, "shards", &["--save-shards"]);
+    let i = index(&shards);
+    let weight =
+        i["tensors"].as_object().unwrap().iter().find(|(n, _)| n.contains("c_attn']['kernel']")).unwrap();
+    assert_eq!(weight.1["blocks"].as_array().unwrap().len(), 6, "{}", weight.0);
+    assert_eq!(bits(&shards), whole);
+    stdout(&s.reshard(&shards, &one, "a"));
+    stdout(&s.reshard(&s.at("a"), &tp2, "b"));
+    assert_eq!(bits(&s.at("a")), whole);
+    for file in ["rank-00000.safetensors", "rank-00001.safetensors", "index.json"] {
+        let file_of = |folder: &Path| std::fs::read(folder.join(file)).expect("a file");
+        assert_eq!(file_of(&s.at("b")), file_of(&shards), "{file}");
+    }
 }
 
 #[test]

@@ -31,7 +31,9 @@ fn block(mesh: &Mesh, t: &Tensor, s: &Sharding, rank: usize) -> Tensor {
     let shape: Vec<usize> = places.iter().enumerate().map(|(d, p)| s.parts(d) * p.1).collect();
     let values: Vec<f64> = IndexSpace::new(&shape)
         .map(|ix| {
-            let at = |(i, &(part, size, start)): (&usize, &(usize, usize, usize))| i / size * part + start + i % size;
+            let at = |(i, &(part, size, start)): (&usize, &(usize, usize, usize))| {
+                i / size * part + start + i % size
+            };
             let flat = ix.iter().zip(&places).map(at).zip(&t.shape).fold(0, |n, (i, m)| n * m + i);
             t.data.get_f64(flat)
         })
@@ -50,12 +52,15 @@ fn split(m: &Module, inputs: &[Tensor], options: &Options) -> Result<(Module, Re
     let want = run(m, m.entry().expect("entry").graph, inputs, Mode::Wide).map_err(|e| e.to_string())?;
     let entry = local.entry().expect("entry");
     let rows: Vec<Vec<Tensor>> = (0..local.mesh.ranks())
-        .map(|r| inputs.iter().zip(&entry.params).map(|(t, p)| block(&local.mesh, t, &p.sharding, r)).collect())
+        .map(|r| {
+            inputs.iter().zip(&entry.params).map(|(t, p)| block(&local.mesh, t, &p.sharding, r)).collect()
+        })
         .collect();
     let got = run_ranks(&local, entry.graph, &rows, Mode::Wide).map_err(|e| e.to_string())?;
     for (r, row) in got.iter().enumerate() {
         for ((g, w), info) in row.iter().zip(&want).zip(&entry.results) {
-            compare(&block(&local.mesh, w, &info.sharding, r), g).map_err(|e| format!("rank {r}, {}: {e}", info.name))?;
+            compare(&block(&local.mesh, w, &info.sharding, r), g)
+                .map_err(|e| format!("rank {r}, {}: {e}", info.name))?;
         }
     }
     Ok((local, report))
@@ -115,7 +120,11 @@ fn along_the_sequence_attention_is_split_over_heads_or_batch() {
     // Scores meet the sequence twice: queries, keys and values are exchanged, and so is what comes out.
     assert_eq!(kinds(&report), ["all_to_all"; 4], "{report:?}");
     assert_eq!(report.splits.iter().filter(|s| s.parameters == ["tokens[1]"]).count(), 1);
-    assert!(report.collectives[0].partial_because.contains("cp splits tokens[1]"), "{:?}", report.collectives[0]);
+    assert!(
+        report.collectives[0].partial_because.contains("cp splits tokens[1]"),
+        "{:?}",
+        report.collectives[0]
+    );
     assert!(report.collectives[0].whole_because.contains("dot_general"), "{:?}", report.collectives[0]);
 }
 
@@ -197,6 +206,15 @@ fn stored_state_is_gathered_and_its_gradients_are_scattered() {
 }
 
 #[test]
+fn gradients_are_scattered_over_one_axis_and_summed_over_another() {
+    let m = text::parse(UPDATE).expect("parses");
+    let (_, report) = split(&m, &inputs(&m, 4), &axes(&[("dp", 2), ("fsdp", 2)])).expect("splits");
+    let sizes: Vec<(&str, u64)> = report.collectives.iter().map(|c| (c.kind, c.bytes)).collect();
+    // Both gradients as one: 48 elements, of which a rank then has half.
+    assert!(sizes.contains(&("reduce_scatter", 192)) && sizes.contains(&("all_reduce", 96)), "{sizes:?}");
+}
+
+#[test]
 fn what_is_asked_for_is_done() {
     let m = text::parse(UPDATE).expect("parses");
     let layout = |dims: &[&[u8]]| Sharding {
@@ -268,7 +286,8 @@ fn step(r: &mut Rng) -> (Module, Vec<Tensor>) {
         ParamInfo { name: format!("p{i}"), alias: alias.map(|n| n as u32), ..ParamInfo::default() }
     });
     let params: Vec<ParamInfo> = params.collect();
-    let results = (0..g.results().len()).map(|i| ResultInfo { name: format!("r{i}"), ..ResultInfo::default() });
+    let results =
+        (0..g.results().len()).map(|i| ResultInfo { name: format!("r{i}"), ..ResultInfo::default() });
     let results: Vec<ResultInfo> = results.collect();
     m.entries.push(Entry { name: "train".into(), graph, params, results });
     (m, inputs)
@@ -277,7 +296,7 @@ fn step(r: &mut Rng) -> (Module, Vec<Tensor>) {
 #[test]
 fn random_programs_give_the_same_in_every_layout() {
     const PROGRAMS: u64 = 300;
-    let layouts: [&[(&str, usize)]; 8] = [
+    let layouts: [&[(&str, usize)]; 9] = [
         &[("tp", 2)],
         &[("tp", 4)],
         &[("dp", 2)],
@@ -286,8 +305,9 @@ fn random_programs_give_the_same_in_every_layout() {
         &[("dp", 2), ("tp", 2)],
         &[("fsdp", 2), ("cp", 2), ("tp", 2)],
         &[("dp", 3), ("ep", 2)],
+        &[("dp", 2), ("fsdp", 2)],
     ];
-    let mut done = [0usize; 8];
+    let mut done = [0usize; 9];
     for seed in 0..PROGRAMS {
         let (m, inputs) = step(&mut Rng::new(seed));
         for (l, layout) in layouts.iter().enumerate() {
@@ -305,7 +325,10 @@ fn random_programs_give_the_same_in_every_layout() {
 #[test]
 fn programs_of_ops_that_need_all_of_a_sequence_are_set_apart() {
     // A reverse along the sequence cannot be split, what is around it can.
-    let source = ATTENTION.replace("return %22, %23, %21", "%24 = reverse %21 {dims = [1]} : f32[2,4,6]\n  return %22, %23, %24");
+    let source = ATTENTION.replace(
+        "return %22, %23, %21",
+        "%24 = reverse %21 {dims = [1]} : f32[2,4,6]\n  return %22, %23, %24",
+    );
     let m = text::parse(&source).expect("parses");
     let (local, _) = split(&m, &inputs(&m, 7), &axes(&[("cp", 4)])).expect("splits");
     let g = local.graph(local.entry().expect("entry").graph);

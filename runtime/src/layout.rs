@@ -115,7 +115,8 @@ mod tests {
         let mesh = Mesh { axes: vec![axis("dp", 2), axis("tp", 3)] };
         let local = TensorType::new(DType::F32, [2, 5, 2]);
         // The last dimension over both axes, tp slowest; the first over none.
-        let sharding = Sharding { dims: vec![vec![], vec![], vec![AxisId(1), AxisId(0)]], ..Sharding::default() };
+        let sharding =
+            Sharding { dims: vec![vec![], vec![], vec![AxisId(1), AxisId(0)]], ..Sharding::default() };
         let ty = global_type(&local, &sharding, &mesh);
         assert_eq!(ty.shape[..], [2, 5, 12]);
         let global = Tensor::new([2, 5, 12], Storage::F32((0..120).map(|i| i as f32).collect()));
@@ -147,7 +148,7 @@ mod tests {
             let block = Block::of_rank(&local, &sharding, &mesh, rank);
             let mut bytes = vec![0u8; 24];
             block.cut(global.data.bytes(), &mut bytes);
-            assert_eq!(bytes, Storage::I32(want.to_vec().into()).bytes());
+            assert_eq!(bytes, Storage::I32(want.to_vec()).bytes());
             block.paste(&bytes, &mut back);
         }
         assert_eq!(back, global.data.bytes());

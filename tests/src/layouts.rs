@@ -150,14 +150,16 @@ impl Layouts {
         out
     }
 
+    /// A fixture's folder, if it is there with its outputs.
+    pub fn folder(&self, name: &str) -> Option<PathBuf> {
+        let other = std::env::var_os("MSC_FIXTURES").map(|o| PathBuf::from(o).join(name));
+        let whole = |p: &PathBuf| ["model.mlir", "outputs.npz"].iter().all(|f| p.join(f).is_file());
+        std::iter::once(crate::fixture(name)).chain(other).find(whole)
+    }
+
     /// The fixtures that are there, with their folders.
     pub fn folders(&self) -> Vec<(String, PathBuf)> {
-        let other = std::env::var_os("MSC_FIXTURES").map(PathBuf::from);
-        let there = |name: &String| {
-            let own = crate::fixture(name);
-            let found = std::iter::once(own).chain(other.as_ref().map(|o| o.join(name)));
-            found.into_iter().find(|p| ["model.mlir", "outputs.npz"].iter().all(|f| p.join(f).is_file())).map(|p| (name.clone(), p))
-        };
+        let there = |name: &String| Some((name.clone(), self.folder(name)?));
         self.fixtures.names.iter().filter_map(there).collect()
     }
 
@@ -170,7 +172,10 @@ impl Layouts {
             std::iter::once((0, f)).chain(sizes).collect()
         };
         let pairs_of = |c: &[Choice]| -> Vec<(Choice, Choice)> {
-            (0..c.len()).flat_map(|i| (i + 1..c.len()).map(move |j| (i, j))).map(|(i, j)| (c[i], c[j])).collect()
+            (0..c.len())
+                .flat_map(|i| (i + 1..c.len()).map(move |j| (i, j)))
+                .map(|(i, j)| (c[i], c[j]))
+                .collect()
         };
         let cases: Vec<(usize, Layout)> =
             (0..fixtures.len()).flat_map(|f| layouts.iter().map(move |&l| (f, l))).collect();

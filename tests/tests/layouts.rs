@@ -63,9 +63,9 @@ fn every_layout() {
     let all = layouts.all();
     let names: Vec<String> = layouts.folders().into_iter().map(|f| f.0).collect();
     let cases: Vec<Case> = names.iter().flat_map(|n| all.iter().map(|&l| (n.clone(), l))).collect();
-    let refused = cases
-        .iter()
-        .filter(|(n, l)| layouts.refused.iter().any(|r| r.fixture == *n && l.ranks() > 1 && r.layout.ranks() > 1));
+    let refused = cases.iter().filter(|(n, l)| {
+        layouts.refused.iter().any(|r| r.fixture == *n && l.ranks() > 1 && r.layout.ranks() > 1)
+    });
     assert!(refused.count() * 10 <= cases.len(), "too many layouts are refused");
     judged(&layouts, &cases);
 }
@@ -73,10 +73,9 @@ fn every_layout() {
 #[test]
 fn losses_are_followed_in_layouts() {
     let layouts = Layouts::load().expect("layouts");
-    let folders: BTreeMap<String, PathBuf> = layouts.folders().into_iter().collect();
     assert!(layouts.curves.len() >= 5);
     for c in &layouts.curves {
-        let dir = &folders[&c.fixture];
+        let dir = &layouts.folder(&c.fixture).expect("a fixture");
         let want = reference(dir).expect("losses");
         let plan = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}.curve.bin", c.fixture));
         let got = trained(dir, &c.layout.options(), STEPS, &want.outputs, &plan).expect("trains");

@@ -37,7 +37,8 @@ type LastAccess = SmallVec<[usize; 3]>;
 /// A buffer by the end of its last access: the end, the buffer, its range.
 type Running = (usize, usize, (u64, u64));
 
-/// A buffer whose accesses are all issued, but not yet passed by every stream.
+/// A buffer whose accesses are all issued, but not yet passed by a stream.
+#[derive(Clone)]
 struct Ending {
     range: (u64, u64),
     buffer: usize,
@@ -71,10 +72,11 @@ pub fn plan(p: &mut Program) -> Report {
     report.persistent_bytes = next;
     let base = next;
     let mut top = base;
-    let mut cover = Cover::default();
-    // By the last access; then those that are issued.
+    // For each stream what is not free for it: what it has passed is, whatever others still do.
+    let mut covers: Vec<Cover> = (0..streams).map(|_| Cover::default()).collect();
+    // By the last access; then, for each stream, those that are issued and that it has not passed.
     let mut running: BinaryHeap<Reverse<Running>> = BinaryHeap::new();
-    let mut ending: Vec<Ending> = Vec::new();
+    let mut ending: Vec<Vec<Ending>> = vec![Vec::new(); streams];
     let mut clock = Clock::new(streams);
     let mut alive = 0u64;
     let mut ends: BTreeMap<usize, u64> = BTreeMap::new();
@@ -92,21 +94,17 @@ pub fn plan(p: &mut Program) -> Report {
                 && end <= at
             {
                 running.pop();
-                ending.push(Ending { range, buffer });
+                ending.iter_mut().for_each(|e| e.push(Ending { range, buffer }));
             }
-            ending.retain(|x| {
-                let over = clock.passed_by_all(&last[x.buffer]);
+            let cover = &mut covers[stream];
+            ending[stream].retain(|x| {
+                let over = clock.passed_by(stream, &last[x.buffer]);
                 if over {
                     cover.remove(x.range);
                 }
                 !over
             });
-            // What this stream has passed is free for it, whatever others still do.
-            let passed: Vec<(u64, u64)> =
-                ending.iter().filter(|x| clock.passed_by(stream, &last[x.buffer])).map(|x| x.range).collect();
-            passed.iter().for_each(|&r| cover.remove(r));
             let offset = cover.lowest_gap(base, size);
-            passed.iter().for_each(|&r| cover.add(r));
             top = top.max(offset + size);
             p.buffers[b.0 as usize].placement = Placement::Arena(offset);
             report.transient_bytes += size;
@@ -114,7 +112,7 @@ pub fn plan(p: &mut Program) -> Report {
             let end = last[b.0 as usize].iter().max().copied().unwrap_or(at + 1);
             *ends.entry(end.saturating_sub(1)).or_default() += size;
             let range = (offset, offset + size);
-            cover.add(range);
+            covers.iter_mut().for_each(|c| c.add(range));
             running.push(Reverse((end, b.0 as usize, range)));
         }
         report.peak_live_bytes = report.peak_live_bytes.max(alive);
@@ -154,9 +152,5 @@ impl Clock {
     /// Whether all accesses are complete for stream `s` now.
     fn passed_by(&self, s: usize, last: &[usize]) -> bool {
         self.now[s].iter().zip(last).all(|(now, last)| now >= last)
-    }
-
-    fn passed_by_all(&self, last: &[usize]) -> bool {
-        (0..self.now.len()).all(|s| self.passed_by(s, last))
     }
 }

@@ -49,9 +49,9 @@ impl Wishes {
         let mut out: Vec<String> = Vec::new();
         while !left.is_empty() {
             let inside = |n: &String| {
-                lists.iter().any(|l| {
-                    l.iter().take_while(|m| *m != n).any(|m| left.contains(m)) && l.contains(n)
-                })
+                lists
+                    .iter()
+                    .any(|l| l.iter().take_while(|m| *m != n).any(|m| left.contains(m)) && l.contains(n))
             };
             // Lists that contradict each other have no outermost axis: the mesh's order then decides.
             let next = left.iter().position(|n| !inside(n)).unwrap_or(0);

@@ -97,7 +97,8 @@ fn buckets(g: &Graph) -> Vec<Bucket> {
             open.retain(|_, b| !waits.iter().any(|&w| reaches(&all, w, *b)));
         }
         if let Some(k) = key(g, id) {
-            let bytes = data.operands.iter().chain(&data.results).map(|&v| g.ty(v).bytes()).max().unwrap_or(0);
+            let bytes =
+                data.operands.iter().chain(&data.results).map(|&v| g.ty(v).bytes()).max().unwrap_or(0);
             // The bucket of a large one is full with it.
             let bytes = if bytes > MAX_MEMBER { MAX_BYTES } else { bytes };
             let fits = |b: &usize| {
@@ -137,8 +138,10 @@ pub(super) fn join(draft: &mut Draft) -> Result<()> {
         let source = draft.module.take_graph(id);
         let made = rebuilt(&mut draft.module, &source, &joined)?;
         let mut facts = std::mem::take(&mut draft.facts);
-        let old: Vec<(ValueId, Fact)> =
-            facts.range((id, ValueId(0))..=(id, ValueId(u32::MAX))).map(|((_, v), f)| (*v, f.clone())).collect();
+        let old: Vec<(ValueId, Fact)> = facts
+            .range((id, ValueId(0))..=(id, ValueId(u32::MAX)))
+            .map(|((_, v), f)| (*v, f.clone()))
+            .collect();
         facts.retain(|(g, _), _| *g != id);
         facts.extend(renamed(&source, id, old, &joined, &made));
         draft.facts = facts;
@@ -262,6 +265,7 @@ impl Rebuilt {
         let mut widths = Vec::new();
         for &m in members {
             let data = source.op(m);
+            self.cut(module, source, data.operands[0])?;
             let Some(v) = self.map[data.operands[0].0 as usize] else { continue };
             let width = source.ty(data.operands[0]).elements() / into;
             let shape = Shape::from_slice(&[into, width]);

@@ -108,7 +108,11 @@ pub(super) fn cut_too(problem: &Problem, module: &Module, split: &mut Split) {
     let mut more: BTreeSet<AtomId> = BTreeSet::new();
     for island in found.values().filter(|i| i.beside && !i.split && !i.outside) {
         let fits = |a: AtomId| !problem.atoms.is_whole(a) && problem.atoms.size(a).is_multiple_of(n);
-        let best = island.weights.iter().filter(|(a, _)| fits(**a)).max_by_key(|(a, w)| (**w, std::cmp::Reverse(**a)));
+        let best = island
+            .weights
+            .iter()
+            .filter(|(a, _)| fits(**a))
+            .max_by_key(|(a, w)| (**w, std::cmp::Reverse(**a)));
         more.extend(best.map(|(&a, _)| a));
     }
     split.atoms.extend(more);

@@ -5,11 +5,13 @@
 //! necessary; `module.mesh` is the mesh, the entry's parameters and results carry their sharding. Running the
 //! program on every rank, with each rank's blocks of the inputs, gives each rank's blocks of the results.
 //!
-//! All of it follows from the ops' factor rules. The rules of the entry and of the graphs it calls are solved
-//! together ([`msc_ir::factor::solve`]): each *atom* is a class of dimensions, over the whole program and all
-//! instances of a layer, that can only be split together. [`assign`] decides which atoms each mesh axis splits;
-//! [`lower`] then rewrites each graph at local sizes. Where an op reduces a split atom its result is a partial
-//! value; where someone needs that value whole, one collective combines it, and the report keeps both facts.
+//! All of it follows from the ops' factor rules. Axes are taken one after the other, each on the program that those before
+//! have left. The rules of the entry and of the graphs it calls are solved together ([`msc_ir::factor::solve`]): each
+//! *atom* is a class of dimensions, over the whole program and all instances of a layer, that can only be split together.
+//! What is asked for ([`given`]), the state ([`tensor`]) or the data decide which atoms the axis splits; the program is
+//! then rewritten at local sizes. Where an op reduces a split atom its result is a partial value; where someone needs that
+//! value whole, one collective combines it; where ops need an atom whole, layouts change around them. The report keeps for
+//! each collective both facts that made it necessary.
 
 mod asked;
 mod bucket;
@@ -35,6 +37,7 @@ use facts::{Draft, Facts};
 use given::Given;
 use msc_ir::module::{AxisId, Mesh, Sharding};
 use msc_ir::ops::collective::Collective;
+use msc_ir::ops::fused::FusedKind;
 use msc_ir::{GraphId, Module, Monoid, Op, Operation};
 use problem::Problem;
 use std::collections::BTreeSet;
@@ -42,7 +45,7 @@ use std::collections::BTreeSet;
 /// What a user asks of the partitioner.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Options {
-    /// The mesh. Axes `tp` split model state, axes `dp` split the batch.
+    /// The mesh. `tp` splits model state, `dp`, `fsdp` and `ep` the batch, `cp` the sequence; other axes do what is asked.
     pub mesh: Mesh,
     /// Rates for the search.
     pub device: DeviceModel,
@@ -121,7 +124,7 @@ pub fn partition(module: &mut Module, options: &Options) -> Result<Report> {
     expand::expand(module, &graphs, &options.mesh)?;
     unshare::split(module, &graphs);
     let problem = Problem::new(module)?;
-    let unsplit = problem.state_bytes(module, None);
+    let unsplit = problem.state_bytes(module);
     let whole = kept_whole(&problem, module);
     let draft = Draft { module: std::mem::take(module), facts: Facts::new() };
     let wishes = asked::Wishes::of(&options.given, &draft.module)?;
@@ -130,7 +133,7 @@ pub fn partition(module: &mut Module, options: &Options) -> Result<Report> {
     let Stages { mut draft, mut report, device, wishes } = stages;
     bucket::join(&mut draft)?;
     let problem = Problem::new(&draft.module)?;
-    report.state_bytes = problem.state_bytes(&draft.module, None);
+    report.state_bytes = problem.state_bytes(&draft.module);
     report.state_bytes_unsplit = unsplit;
     report.whole = whole;
     report.predicted_ps = predict::step_ps(&draft.module, problem.entry, &device);
@@ -182,8 +185,12 @@ impl Stages {
                 self.axis(name)?;
             }
         }
+        // Experts that are parameters of their own are stored in shards along `ep`, as all state is along `fsdp`.
+        let routes = has_routes(&self.draft.module);
         for (i, axis) in self.draft.module.mesh.axes.clone().iter().enumerate() {
-            if base(&axis.name) == "fsdp" && axis.size > 1 && free("fsdp") {
+            let name = base(&axis.name);
+            let stores = name == "fsdp" || name == "ep" && routes;
+            if stores && axis.size > 1 && free(name) {
                 self.shard_state(AxisId(i as u8), None)?;
             }
         }
@@ -284,6 +291,12 @@ impl Stages {
         }
         Ok(())
     }
+}
+
+/// Whether tokens are dealt to experts.
+fn has_routes(module: &Module) -> bool {
+    let routes = |op: &Op| matches!(op, Op::Fused(f) if matches!(f.kind, FusedKind::MoeRoute(_)));
+    module.graphs().any(|(_, g)| g.ops().any(|(_, d)| routes(&d.op)))
 }
 
 /// What became of an axis.

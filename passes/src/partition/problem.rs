@@ -97,14 +97,10 @@ impl Problem {
         params.filter(move |(p, v)| counts(**v, p.alias.is_some())).map(|(_, &v)| v)
     }
 
-    /// Bytes of state on one rank, under a split if one is given.
-    pub fn state_bytes(&self, module: &Module, split: Option<&Split>) -> u64 {
+    /// Bytes of state on one rank.
+    pub fn state_bytes(&self, module: &Module) -> u64 {
         let g = module.graph(self.entry);
-        let bytes = |v| match split {
-            Some(s) => self.local(0, g, v, s, &module.mesh).bytes(),
-            None => g.ty(v).bytes(),
-        };
-        self.state(g).map(|v| bytes(v) as u64).sum()
+        self.state(g).map(|v| g.ty(v).bytes() as u64).sum()
     }
 
     /// Which parameters a split cuts, in words.

@@ -68,7 +68,8 @@ impl<'a> Uses<'a> {
             let Some(id) = self.graphs[scope] else { continue };
             let g = self.module.graph(id);
             for v in (0..g.value_count() as u32).rev().map(ValueId) {
-                if self.update[scope][v.0 as usize] && !users(g, v).iter().all(|&u| self.of_update(scope, u)) {
+                if self.update[scope][v.0 as usize] && !users(g, v).iter().all(|&u| self.of_update(scope, u))
+                {
                     self.update[scope][v.0 as usize] = false;
                     fell = true;
                 }
@@ -161,8 +162,15 @@ impl<'a> Uses<'a> {
                         let fact = Fact { comes: format!("{axis} splits state"), needed: by };
                         out.push(Cut { graph: id, value: v, users, late: true, back: false, fact });
                     }
-                } else if !of_update.is_empty() && !(self.made_by_update(scope, v) && other.is_empty()) {
-                    out.push(Cut { graph: id, value: v, users: of_update, late: g.def(v).is_none(), back: false, fact: scattered });
+                } else if !(of_update.is_empty() || other.is_empty() && self.made_by_update(scope, v)) {
+                    out.push(Cut {
+                        graph: id,
+                        value: v,
+                        users: of_update,
+                        late: g.def(v).is_none(),
+                        back: false,
+                        fact: scattered,
+                    });
                 }
             }
         }
@@ -211,9 +219,8 @@ pub(super) fn shard(
     }
     let bytes = |v: ValueId| g.ty(v).bytes() as u64;
     let has = |v: ValueId, a: AtomId| problem.atoms.value_has(v, a);
-    let held = |i: usize| -> u64 {
-        donated.iter().filter(|&&v| has(v, candidates[i])).map(|&v| bytes(v)).sum()
-    };
+    let held =
+        |i: usize| -> u64 { donated.iter().filter(|&&v| has(v, candidates[i])).map(|&v| bytes(v)).sum() };
     let mut order: Vec<(u64, usize)> = (0..candidates.len()).map(|i| (held(i), i)).collect();
     order.sort_by_key(|&(bytes, i)| (std::cmp::Reverse(bytes), i));
     let conflicts = problem.conflicts(&draft.module, &candidates);

@@ -14,9 +14,10 @@ use super::predict::step_ps;
 use super::problem::{Problem, Split};
 use crate::cost::DeviceModel;
 use crate::error::{PassError, Result};
+use msc_ir::Graph;
 use msc_ir::factor::solve::AtomId;
 use msc_ir::module::AxisId;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Candidates above this number are not enumerated but taken greedily, largest state first: 2¹² layouts are
 /// compared in well under a second, and no transformer seen has more than eight candidates.
@@ -54,13 +55,20 @@ pub(super) fn split(draft: &Draft, axis: AxisId, device: &DeviceModel) -> Result
         return Ok(Next::Nothing);
     }
     let conflicts = problem.conflicts(module, &candidates);
-    let sets = legal_sets(&candidates, &conflicts);
     let with = |set: &[usize]| Split { axis, atoms: set.iter().map(|&i| candidates[i]).collect() };
-    let sized: Vec<(u64, Split)> =
-        sets.iter().map(|s| with(s)).map(|s| (problem.state_bytes(module, Some(&s)), s)).collect();
+    let held = held(&problem, g, &candidates);
+    let left = |set: &Vec<usize>| -> u64 {
+        let cut = |mask: &Vec<usize>| mask.iter().any(|c| set.contains(c));
+        held.iter().map(|(mask, bytes)| if cut(mask) { bytes / n as u64 } else { *bytes }).sum()
+    };
+    let weight = |c: &usize| held.iter().filter(|(mask, _)| mask.contains(c)).map(|(_, b)| *b).sum::<u64>();
+    let mut largest: Vec<usize> = (0..candidates.len()).collect();
+    largest.sort_by_key(|c| std::cmp::Reverse(weight(c)));
+    let sets = legal_sets(&largest, &conflicts);
+    let sized: Vec<(u64, Vec<usize>)> = sets.into_iter().map(|s| (left(&s), s)).collect();
     let least = sized.iter().map(|(b, _)| *b).min().unwrap_or(0);
-    let slack = problem.state_bytes(module, None) / STATE_SLACK;
-    let ties: Vec<Split> = sized.into_iter().filter(|(b, _)| *b <= least + slack).map(|(_, s)| s).collect();
+    let slack = held.values().sum::<u64>() / STATE_SLACK;
+    let ties: Vec<Split> = sized.iter().filter(|(b, _)| *b <= least + slack).map(|(_, s)| with(s)).collect();
     let compared = ties.len();
     let mut best: Option<((u64, usize, Split), Draft)> = None;
     for split in ties {
@@ -78,18 +86,29 @@ pub(super) fn split(draft: &Draft, axis: AxisId, device: &DeviceModel) -> Result
     Ok(Next::Done(Box::new(draft), problem, split, compared))
 }
 
+/// Bytes of state by the candidates that each value has.
+fn held(problem: &Problem, g: &Graph, candidates: &[AtomId]) -> BTreeMap<Vec<usize>, u64> {
+    let mut out = BTreeMap::new();
+    for v in problem.state(g) {
+        let atoms: Vec<AtomId> = (0..g.ty(v).rank()).flat_map(|d| problem.atoms.dim(v, d)).collect();
+        let has: Vec<usize> = (0..candidates.len()).filter(|&c| atoms.contains(&candidates[c])).collect();
+        *out.entry(has).or_default() += g.ty(v).bytes() as u64;
+    }
+    out
+}
+
 /// The smallest factor of a number above 1.
 fn smallest_factor(n: usize) -> usize {
     (2..=n).find(|f| n.is_multiple_of(*f)).unwrap_or(n)
 }
 
-/// Maximal sets of candidates without a conflict.
-fn legal_sets(candidates: &[AtomId], conflicts: &BTreeSet<(usize, usize)>) -> Vec<Vec<usize>> {
-    let n = candidates.len();
+/// Sets of candidates without a conflict: all of them, or where there are too many the one that takes the largest first.
+fn legal_sets(largest_first: &[usize], conflicts: &BTreeSet<(usize, usize)>) -> Vec<Vec<usize>> {
+    let n = largest_first.len();
     let fits = |set: &[usize], c: usize| set.iter().all(|&s| !conflicts.contains(&(s.min(c), s.max(c))));
     if n > MAX_ENUMERATED {
         let mut set = Vec::new();
-        for c in 0..n {
+        for &c in largest_first {
             if fits(&set, c) {
                 set.push(c);
             }

@@ -51,7 +51,8 @@ fn line(dir: &Path, tp: usize, steps: usize) -> Result<(String, bool), String> {
     let Reference { outputs, mut values } = reference(dir)?;
     values.truncate(steps);
     let plan = std::env::temp_dir().join(format!("loss-curves.{}.{name}.{tp}.bin", std::process::id()));
-    let curve = trained(dir, &msc::options::Options { tp, ..Default::default() }, values.len(), &outputs, &plan);
+    let curve =
+        trained(dir, &msc::options::Options { tp, ..Default::default() }, values.len(), &outputs, &plan);
     let _ = std::fs::remove_file(&plan);
     let curve = curve?;
     let ours = deviation(&curve.values, &values);

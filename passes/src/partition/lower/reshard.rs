@@ -127,7 +127,9 @@ impl Lowering<'_> {
         let (first, second) = if from.dim > to.dim { (from, to) } else { (to, from) };
         let (v, _) = self.opened(module, v, first, change.loc)?;
         let (v, _) = self.opened(module, v, second, change.loc)?;
-        let at = |p: Place, other: Place| p.dim + usize::from(p.outer > 1) + usize::from(other.outer > 1 && other.dim < p.dim);
+        let at = |p: Place, other: Place| {
+            p.dim + usize::from(p.outer > 1) + usize::from(other.outer > 1 && other.dim < p.dim)
+        };
         let op = Collective::AllToAll {
             split_dim: at(to, from),
             concat_dim: at(from, to),

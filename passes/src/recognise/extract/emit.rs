@@ -258,7 +258,11 @@ impl<'g> Emitter<'g> {
             }
             Unit::Named(o) => {
                 let op = self.graph.analysis.op(self.selection.named[o].op).clone();
-                let new = self.out.add(&self.graph.analysis.module, op, &operands, loc_at(place))?;
+                let loc = match loc_at(place) {
+                    LocId::UNKNOWN => self.first_result_at(o),
+                    known => known,
+                };
+                let new = self.out.add(&self.graph.analysis.module, op, &operands, loc)?;
                 self.instances.insert(o, new);
                 self.projections(o)?;
             }
@@ -280,6 +284,18 @@ impl<'g> Emitter<'g> {
             }
         }
         Ok(())
+    }
+
+    /// Where the program makes the first value that a named op gives.
+    fn first_result_at(&self, named: usize) -> LocId {
+        let source = &self.region.parts[self.part].graph;
+        let given = self.selection.choices.iter().filter_map(|(k, c)| match (k.thing, c) {
+            (Thing::Value(v), Choice::Named { op, .. }) if k.part == self.part && *op == named => {
+                source.def(v)
+            }
+            _ => None,
+        });
+        given.map(|(op, _)| source.op(op).loc).find(|l| *l != LocId::UNKNOWN).unwrap_or(LocId::UNKNOWN)
     }
 
     /// Records the things that are results of a named op just emitted.

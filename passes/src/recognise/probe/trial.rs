@@ -105,7 +105,10 @@ impl Trial<'_> {
     /// Refuses slices in which something depends on indices beyond the sizes that are tried: it would not be seen.
     fn expect_visible(&self, indices: &[Indexed]) -> Result<(), String> {
         let cut = |&(v, d): &(msc_ir::ValueId, usize)| {
-            self.atoms.dim(v, d).iter().any(|a| !self.atoms.is_whole(*a) && !self.atoms.is_piece(*a) && !self.slice.kept.contains(a))
+            self.atoms
+                .dim(v, d)
+                .iter()
+                .any(|a| !self.atoms.is_whole(*a) && !self.atoms.is_piece(*a) && !self.slice.kept.contains(a))
         };
         if self.slice.indexed.iter().any(cut) && !iotas_are_compared(&self.slice.graph, indices) {
             return Err(

@@ -51,7 +51,7 @@ struct IndexTensor {
     blocks: Vec<IndexBlock>,
 }
 
-/// A block of the index: it has the tensor's name in its file.
+/// A block of the index. In its file it is called as [`stored_name`] says.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct IndexBlock {
@@ -73,8 +73,14 @@ pub struct Shards {
 #[derive(Debug)]
 struct Pieces {
     ty: TensorType,
-    /// Which file holds which part.
-    blocks: Vec<(usize, Place)>,
+    /// Which file holds which part, and under which name.
+    blocks: Vec<(usize, Place, String)>,
+}
+
+/// What the `n`-th block of a tensor in one file is called there: the first has the tensor's name. A rank has several
+/// blocks of a tensor whose dimensions consist of parts that are cut each on its own.
+fn stored_name(name: &str, n: usize) -> String {
+    if n == 0 { name.to_string() } else { format!("{name}#{n}") }
 }
 
 fn refuse(folder: &Path, message: String, help: &str) -> DataError {
@@ -175,7 +181,7 @@ impl Shards {
         if ty.checked_bytes().is_none() {
             return Err(self.refuse(format!("`{name}`: {INDEX} says a shape without a size: {:?}", t.shape)));
         }
-        let mut blocks = Vec::new();
+        let mut blocks: Vec<(usize, Place, String)> = Vec::new();
         for b in &t.blocks {
             let place =
                 Place { start: b.start.iter().copied().collect(), size: b.shape.iter().copied().collect() };
@@ -188,19 +194,15 @@ impl Shards {
             }
             let Some(&file) = files.get(&b.file) else { continue };
             let want = TensorType::new(dtype, b.shape.iter().copied());
-            let (found, _) = self.files[file].view(name)?;
+            let stored = stored_name(name, blocks.iter().filter(|(f, ..)| *f == file).count());
+            let (found, _) = self.files[file].view(&stored)?;
             if found != want {
                 let message = format!("`{name}`: {} holds {found}, {INDEX} says {want}", b.file);
                 return Err(self.refuse(message));
             }
-            if let Some((_, first)) = blocks.iter().find(|(f, _)| *f == file) {
-                let message =
-                    format!("`{name}`: {INDEX} says that {} holds two blocks, {first} and {place}", b.file);
-                return Err(self.refuse(message));
-            }
-            blocks.push((file, place));
+            blocks.push((file, place, stored));
         }
-        let places: Vec<Place> = blocks.iter().map(|(_, p)| p.clone()).collect();
+        let places: Vec<Place> = blocks.iter().map(|(_, p, _)| p.clone()).collect();
         covered_once(&ty.shape, &places).map_err(|fault| {
             let file = |n: usize| t.blocks[n].file.as_str();
             self.refuse(match fault {
@@ -216,11 +218,8 @@ impl Shards {
 
     /// Refuses tensors of the files that the index does not know: they would be lost.
     fn nothing_else(&self, names: &BTreeMap<String, usize>) -> Result<(), DataError> {
-        let known: BTreeSet<(&str, usize)> = self
-            .tensors
-            .iter()
-            .flat_map(|(n, t)| t.blocks.iter().map(move |(f, _)| (n.as_str(), *f)))
-            .collect();
+        let known: BTreeSet<(&str, usize)> =
+            self.tensors.values().flat_map(|t| t.blocks.iter().map(|(f, _, n)| (n.as_str(), *f))).collect();
         for (file, &n) in names {
             if let Some(name) = self.files[n].names().iter().find(|name| !known.contains(&(name.as_str(), n)))
             {
@@ -269,9 +268,9 @@ impl Shards {
         let t = t.ok_or_else(|| self.refuse(format!("there is no {part} of `{name}`")))?;
         let width = t.ty.dtype.size_bytes();
         let mut out = vec![0u8; part.size.iter().product::<usize>() * width];
-        for (file, place) in &t.blocks {
+        for (file, place, stored) in &t.blocks {
             let Some(common) = place.common(part) else { continue };
-            let (_, bytes) = self.files[*file].view(name)?;
+            let (_, bytes) = self.files[*file].view(stored)?;
             copy(bytes, place, &mut out, part, &common, width);
         }
         Ok(out)

@@ -4,7 +4,8 @@ use super::cover::{Fault, Place, covered_once};
 use crate::data::DataError;
 use crate::layout::{block_start, global_type};
 use crate::plan::Plan;
-use msc_ir::TensorType;
+use msc_ir::tensor::IndexSpace;
+use msc_ir::{Shape, TensorType};
 use std::path::Path;
 
 /// A tensor and the ranks that store its blocks.
@@ -14,7 +15,8 @@ pub struct Placed {
     pub name: String,
     /// Its global type.
     pub ty: TensorType,
-    /// Rank and block. Of ranks that hold the same block the first one stores it.
+    /// Rank and block. Of ranks that hold the same block the first one stores it. Where a dimension consists of parts that
+    /// are cut each on its own, a rank has a block of each.
     pub blocks: Vec<(usize, Place)>,
 }
 
@@ -34,8 +36,14 @@ pub fn placed(plan: &Plan, n: usize, path: &Path) -> Result<Placed, DataError> {
     let mut known = std::collections::BTreeSet::new();
     for rank in 0..mesh.ranks() {
         let start = block_start(local(rank), &info.sharding, mesh, rank);
-        if known.insert(start.clone()) {
-            blocks.push((rank, Place { start, size: local(rank).shape.clone() }));
+        if !known.insert(start.clone()) {
+            continue;
+        }
+        let parts: Vec<usize> = (0..start.len()).map(|d| info.sharding.parts(d)).collect();
+        let size: Shape = local(rank).shape.iter().zip(&parts).map(|(n, p)| n / p).collect();
+        for which in IndexSpace::new(&parts) {
+            let at = |d: usize| start[d] + which[d] * (ty.shape[d] / parts[d]);
+            blocks.push((rank, Place { start: (0..parts.len()).map(at).collect(), size: size.clone() }));
         }
     }
     let places: Vec<Place> = blocks.iter().map(|(_, p)| p.clone()).collect();

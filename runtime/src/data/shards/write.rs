@@ -4,7 +4,7 @@
 //! appears under its name when it is complete.
 
 use super::cover::Place;
-use super::{INDEX, Index, IndexBlock, IndexTensor, Placed, VERSION, placed, refuse};
+use super::{INDEX, Index, IndexBlock, IndexTensor, Placed, VERSION, placed, refuse, stored_name};
 use crate::data::{DataError, folder, safetensors};
 use crate::layout::Block;
 use crate::plan::Plan;
@@ -93,7 +93,19 @@ pub fn write(
         }
     }
     for (rank, own) in ranks {
-        let blocks = own.iter().map(|(t, p)| (t.name.as_str(), t.ty.with_shape(p.size.iter().copied())));
+        let mut before: BTreeMap<&str, usize> = BTreeMap::new();
+        let names: Vec<String> = own
+            .iter()
+            .map(|(t, _)| {
+                let n = before.entry(t.name.as_str()).or_default();
+                *n += 1;
+                stored_name(&t.name, *n - 1)
+            })
+            .collect();
+        let blocks = own
+            .iter()
+            .zip(&names)
+            .map(|((t, p), name)| (name.as_str(), t.ty.with_shape(p.size.iter().copied())));
         let (header, order) = safetensors::header(blocks, steps).map_err(io)?;
         let file = std::fs::File::create(new.path().join(file_name(rank))).map_err(io)?;
         let mut out = BufWriter::new(file);
