@@ -136,6 +136,23 @@ impl Collective {
         }
     }
 
+    /// The same op over other axes, those that `moved` gives for its own.
+    #[must_use]
+    pub fn over(&self, moved: impl Fn(AxisId) -> AxisId) -> Collective {
+        let mut c = self.clone();
+        match &mut c {
+            Collective::AllReduce { axes, .. }
+            | Collective::AllGather { axes, .. }
+            | Collective::ReduceScatter { axes, .. }
+            | Collective::AllToAll { axes, .. }
+            | Collective::Permute { axes, .. }
+            | Collective::Broadcast { axes } => axes.iter_mut().for_each(|a| *a = moved(*a)),
+            Collective::AxisIndex { axis } => *axis = moved(*axis),
+            Collective::PartitionId => {}
+        }
+        c
+    }
+
     fn group_size(&self, module: &Module) -> usize {
         self.axes().iter().map(|&a| module.mesh.size(a)).product()
     }

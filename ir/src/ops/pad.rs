@@ -144,12 +144,15 @@ impl Operation for Pad {
     fn resized(&self, operands: &[&TensorType], results: &[TensorType]) -> Result<Op> {
         let mut out = self.clone();
         for d in 0..self.low.len() {
-            let total = self.low[d] + self.high[d];
-            let (m, n) = (operands[0].shape[d] as i64, results[0].shape[d] as i64);
+            // In wide numbers: a huge padding may be taken back on the other side.
+            let (low, high) = (i128::from(self.low[d]), i128::from(self.high[d]));
+            let (total, added) = (low + high, results[0].shape[d] as i128 - operands[0].shape[d] as i128);
             // What is added keeps its proportions where pieces change size.
-            if self.interior[d] == 0 && total != 0 && n - m != total && (n - m) * self.low[d] % total == 0 {
-                out.low[d] = (n - m) * self.low[d] / total;
-                out.high[d] = n - m - out.low[d];
+            if self.interior[d] == 0 && total != 0 && added != total && added * low % total == 0 {
+                let sides = [added * low / total, added - added * low / total].map(i64::try_from);
+                if let [Ok(low), Ok(high)] = sides {
+                    (out.low[d], out.high[d]) = (low, high);
+                }
             }
         }
         Ok(out.into())

@@ -2,13 +2,11 @@
 
 use super::facts::Draft;
 use super::given::Given;
-use super::lower::lower;
+use super::lower::Done;
 use super::problem::{Problem, Split};
 use crate::error::Result;
 use msc_ir::Module;
-use msc_ir::factor::solve::AtomId;
 use msc_ir::module::{AxisId, Mesh, Sharding};
-use std::collections::BTreeSet;
 
 /// What is asked of the entry's parameters, with the axes by name, because numbers change when an axis is split in two.
 #[derive(Debug)]
@@ -65,7 +63,7 @@ impl Wishes {
         let name = &module.mesh.axes[axis.0 as usize].name;
         let problem = Problem::new(module)?;
         let g = module.graph(problem.entry);
-        let state: BTreeSet<_> = problem.state(g).collect();
+        let state = problem.state(g);
         let mut out = Wish::default();
         for (p, dims) in &self.params {
             let (Some(info), Some(v)) = (problem.info.params.get(*p), g.params().get(*p)) else { continue };
@@ -102,31 +100,16 @@ impl Wishes {
 ///
 /// # Errors
 /// Bugs of factor rules.
-pub(super) fn split(draft: &Draft, axis: AxisId, wish: &Wish) -> Result<Option<(Draft, Problem, Split)>> {
+pub(super) fn split(draft: &Draft, axis: AxisId, wish: &Wish) -> Result<Option<Done>> {
     let module = &draft.module;
     let n = module.mesh.size(axis);
     let problem = Problem::new(module)?;
     let g = module.graph(problem.entry);
-    let mut atoms: Vec<AtomId> = Vec::new();
-    let unsayable = problem.unsayable(g, axis);
-    for &(p, d) in &wish.state {
-        let Some(&atom) = problem.atoms.dim(g.params()[p], d).first() else { continue };
-        let fits = !problem.atoms.is_whole(atom) && problem.atoms.size(atom).is_multiple_of(n);
-        if fits && !unsayable.contains(&atom) && !atoms.contains(&atom) {
-            atoms.push(atom);
-        }
-    }
-    let conflicts = problem.conflicts(module, &atoms);
-    let mut chosen: Vec<usize> = Vec::new();
-    for i in 0..atoms.len() {
-        if chosen.iter().all(|&c| !conflicts.contains(&(c.min(i), c.max(i)))) {
-            chosen.push(i);
-        }
-    }
+    let atoms = problem.candidates_at(g, &wish.state, axis, n);
+    let chosen = problem.conflicts(module, &atoms).greedy(0..atoms.len());
     if chosen.is_empty() {
         return Ok(None);
     }
     let split = Split { axis, atoms: chosen.into_iter().map(|i| atoms[i]).collect() };
-    let lowered = lower(draft, &problem, &split)?;
-    Ok(Some((lowered, problem, split)))
+    Done::by(draft, &problem, &split).map(Some)
 }

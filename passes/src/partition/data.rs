@@ -8,9 +8,10 @@ use super::cuts;
 use super::facts::Draft;
 use super::islands;
 use super::isolate;
-use super::lower::lower;
+use super::lower::{Done, Next};
 use super::problem::{Problem, Split};
 use crate::error::Result;
+use msc_ir::factor::common_divisor;
 use msc_ir::factor::solve::AtomId;
 use msc_ir::graph::ValueId;
 use msc_ir::module::AxisId;
@@ -68,7 +69,7 @@ impl Anchor {
 /// that are no state, of two dimensions if there are any.
 fn atoms_of(problem: &Problem, module: &Module, dim: usize) -> Vec<Anchor> {
     let g = module.graph(problem.entry);
-    let state: BTreeSet<ValueId> = problem.state(g).collect();
+    let state = problem.state(g);
     let data = |rank: usize| -> Vec<ValueId> {
         let is_data = |v: &&ValueId| {
             !state.contains(v) && g.ty(**v).dtype.is_int() && g.ty(**v).rank() >= rank.max(dim + 1)
@@ -93,16 +94,6 @@ fn atoms_of(problem: &Problem, module: &Module, dim: usize) -> Vec<Anchor> {
     found.into_iter().map(|f| f.2).collect()
 }
 
-/// What an axis can do next.
-pub(super) enum Next {
-    /// It was split.
-    Done(Box<Draft>, Problem, Split),
-    /// The first so many of its ranks can be split along one dimension, the rest along another.
-    Part(usize),
-    /// There is nothing to split.
-    Nothing,
-}
-
 /// Splits the data along an axis.
 ///
 /// # Errors
@@ -125,15 +116,15 @@ pub(super) fn split(draft: &Draft, axis: AxisId, first: First) -> Result<Next> {
         for a in order {
             if !a.size.is_multiple_of(n) {
                 if part == 1 {
-                    part = common(a.size, n);
+                    part = common_divisor([a.size, n]);
                 }
                 continue;
             }
             if part > 1 {
                 break;
             }
-            if let Some((draft, problem, split)) = attempt(draft, axis, a)? {
-                return Ok(Next::Done(Box::new(draft), problem, split));
+            if let Some(done) = attempt(draft, axis, a)? {
+                return Ok(Next::Done(Box::new(done)));
             }
         }
         if part > 1 {
@@ -147,12 +138,7 @@ pub(super) fn split(draft: &Draft, axis: AxisId, first: First) -> Result<Next> {
 ///
 /// # Errors
 /// Bugs of factor rules.
-pub(super) fn split_at(
-    draft: &Draft,
-    axis: AxisId,
-    param: usize,
-    dim: usize,
-) -> Result<Option<(Draft, Problem, Split)>> {
+pub(super) fn split_at(draft: &Draft, axis: AxisId, param: usize, dim: usize) -> Result<Option<Done>> {
     let problem = Problem::new(&draft.module)?;
     let value = draft.module.graph(problem.entry).params()[param];
     let first = problem.atoms.dim(value, dim).first().copied();
@@ -163,13 +149,8 @@ pub(super) fn split_at(
     }
 }
 
-/// The greatest common divisor.
-pub(super) fn common(a: usize, b: usize) -> usize {
-    if b == 0 { a } else { common(b, a % b) }
-}
-
 /// Splits one atom, with layouts changing around what needs it whole; `None` if something needs it whole everywhere.
-fn attempt(draft: &Draft, axis: AxisId, anchor: Anchor) -> Result<Option<(Draft, Problem, Split)>> {
+fn attempt(draft: &Draft, axis: AxisId, anchor: Anchor) -> Result<Option<Done>> {
     let mut draft = draft.clone();
     let name = draft.module.mesh.axes[axis.0 as usize].name.clone();
     // The atom wherever it comes out of what was set apart: no op ties those places, but all are to be split alike.
@@ -188,8 +169,7 @@ fn attempt(draft: &Draft, axis: AxisId, anchor: Anchor) -> Result<Option<(Draft,
             }
             let mut split = Split { axis, atoms: BTreeSet::from([atom]) };
             islands::cut_too(&problem, &draft.module, &mut split);
-            let lowered = lower(&draft, &problem, &split)?;
-            return Ok(Some((lowered, problem, split)));
+            return Done::by(&draft, &problem, &split).map(Some);
         }
         let came_out: Vec<Option<Anchor>> =
             cuts.iter().map(|c| Anchor::of(&problem, c.graph, c.value, atom).filter(|_| c.back)).collect();

@@ -1,8 +1,8 @@
 //! Why a program communicates: for each collective, and each place where a layout may change, the two facts that
 //! make it necessary.
 
-use msc_ir::graph::ValueId;
-use msc_ir::{GraphId, Module};
+use msc_ir::graph::{OpId, ValueId};
+use msc_ir::{Graph, GraphId, Module, Operation};
 use std::collections::BTreeMap;
 
 /// Two facts that do not go together without communication.
@@ -12,6 +12,12 @@ pub struct Fact {
     pub comes: String,
     /// How it is needed.
     pub needed: String,
+}
+
+/// An op in words: its name, and where it is.
+pub fn op_at(module: &Module, g: &Graph, op: OpId) -> String {
+    let data = g.op(op);
+    format!("{} at {}", data.op.name(), module.locations.describe(data.loc))
 }
 
 /// Facts by the result of the op that communicates.

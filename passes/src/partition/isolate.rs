@@ -6,15 +6,14 @@
 //! has atoms of its own: see [`super::islands`].
 
 use super::cuts::{Cut, User, users};
-use super::facts::Fact;
+use super::facts::{Fact, op_at};
 use super::problem::Problem;
 use msc_ir::factor::FactorKind;
 use msc_ir::factor::solve::AtomId;
 use msc_ir::graph::{OpId, ValueId};
 use msc_ir::module::AxisId;
 use msc_ir::ops::call::wires;
-use msc_ir::{Graph, GraphId, Module, Op, Operation};
-use std::collections::BTreeMap;
+use msc_ir::{Graph, Module, Op};
 
 /// How often a value of a scope has an atom.
 fn times(problem: &Problem, scope: usize, v: ValueId, atom: AtomId) -> usize {
@@ -55,8 +54,8 @@ pub(super) fn reason(problem: &Problem, module: &Module, atom: AtomId) -> Option
     problem.atoms.scope_graphs().enumerate().find_map(|(scope, id)| {
         let g = module.graph(id?);
         let mut ops = g.ops().filter(|(_, d)| wires(&d.op).is_empty());
-        let (_, data) = ops.find(|(op, _)| needs_whole(problem, scope, g, *op, atom))?;
-        Some(format!("{} at {}", data.op.name(), module.locations.describe(data.loc)))
+        let (op, _) = ops.find(|(op, _)| needs_whole(problem, scope, g, *op, atom))?;
+        Some(op_at(module, g, op))
     })
 }
 
@@ -84,48 +83,38 @@ pub(super) fn cuts(problem: &Problem, module: &Module, axis: AxisId, atom: AtomI
                 Some((def, _)) => apart[def.0 as usize],
                 None => unsayable,
             };
-            cut_uses(module, g, id, (v, n > 1, is_apart, unsayable), &apart, why, &mut out);
+            let mut users = users(g, v);
+            // Those that want it as it does not come.
+            users.retain(|user| {
+                let wanted_apart = match *user {
+                    User::Operand(op, _) if wires(&g.op(op).op).is_empty() => apart[op.0 as usize],
+                    User::Operand(..) => n > 1,
+                    User::Result(_) => n > 1 || unsayable,
+                };
+                wanted_apart != is_apart
+            });
+            if !users.is_empty() {
+                let fact = fact(module, g, v, &users, is_apart, why);
+                out.push(Cut { graph: id, value: v, users, late: g.def(v).is_none(), back: is_apart, fact });
+            }
         }
     }
     out
 }
 
-#[allow(clippy::too_many_arguments, reason = "one call, to keep the loop above readable")]
-fn cut_uses(
-    module: &Module,
-    g: &Graph,
-    id: GraphId,
-    (v, twice, is_apart, unsayable): (ValueId, bool, bool, bool),
-    apart: &[bool],
-    why: &str,
-    out: &mut Vec<Cut>,
-) {
-    let mut crossing: BTreeMap<bool, Vec<User>> = BTreeMap::new();
-    for user in users(g, v) {
-        let wanted_apart = match user {
-            User::Operand(op, _) if wires(&g.op(op).op).is_empty() => apart[op.0 as usize],
-            User::Operand(..) => twice,
-            User::Result(_) => twice || unsayable,
-        };
-        if wanted_apart != is_apart {
-            crossing.entry(wanted_apart).or_default().push(user);
-        }
-    }
-    for users in crossing.into_values() {
-        let at = |op: OpId| {
-            let data = g.op(op);
-            format!("{} at {}", data.op.name(), module.locations.describe(data.loc))
-        };
-        let user = users.iter().find_map(|u| match u {
-            User::Operand(op, _) => Some(at(*op)),
+/// Why the layout of a value changes between it and its users.
+fn fact(module: &Module, g: &Graph, v: ValueId, users: &[User], is_apart: bool, why: &str) -> Fact {
+    let apart = match is_apart {
+        true => g.def(v).map(|(op, _)| op),
+        false => users.iter().find_map(|u| match u {
+            User::Operand(op, _) => Some(*op),
             User::Result(_) => None,
-        });
-        let user = user.unwrap_or_else(|| "the outside".into());
-        let maker = g.def(v).map_or_else(|| "the outside".into(), |(op, _)| at(op));
-        let fact = match is_apart {
-            false => Fact { comes: why.into(), needed: format!("{user} cannot work on a part of it") },
-            true => Fact { comes: format!("{maker} cannot work on a part of it"), needed: why.into() },
-        };
-        out.push(Cut { graph: id, value: v, users, late: g.def(v).is_none(), back: is_apart, fact });
+        }),
+    };
+    let apart = apart.map_or_else(|| "the outside".into(), |op| op_at(module, g, op));
+    let apart = format!("{apart} cannot work on a part of it");
+    match is_apart {
+        true => Fact { comes: apart, needed: why.into() },
+        false => Fact { comes: why.into(), needed: apart },
     }
 }

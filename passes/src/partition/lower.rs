@@ -3,7 +3,8 @@
 mod partial;
 mod reshard;
 
-use super::facts::{Draft, Fact, Facts};
+use super::SplitReport;
+use super::facts::{Draft, Fact, Facts, op_at};
 use super::predict::executions;
 use super::problem::{Problem, Split};
 use super::sums::{inner_nodes, leaves};
@@ -16,6 +17,37 @@ use msc_ir::ops::constant::ConstantOp;
 use msc_ir::{DType, Graph, GraphId, LocId, Module, Monoid, Op, Operation, TensorType};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
+
+/// A draft that was split along an axis, and what was split.
+#[derive(Debug)]
+pub struct Done {
+    /// Local for the axis too.
+    pub draft: Draft,
+    /// In words.
+    pub splits: Vec<SplitReport>,
+}
+
+impl Done {
+    /// What a split makes of a draft.
+    ///
+    /// # Errors
+    /// As [`lower`].
+    pub fn by(draft: &Draft, problem: &Problem, split: &Split) -> Result<Done> {
+        let splits = problem.describe(&draft.module, split);
+        Ok(Done { draft: lower(draft, problem, split)?, splits })
+    }
+}
+
+/// What an axis can do.
+#[derive(Debug)]
+pub enum Next {
+    /// It was split.
+    Done(Box<Done>),
+    /// The first so many of its ranks can be split along what not all of them can.
+    Part(usize),
+    /// There is nothing to split.
+    Nothing,
+}
 
 /// Lowers a draft under a split.
 ///
@@ -340,7 +372,6 @@ impl Lowering<'_> {
     }
 
     fn place(&self, module: &Module, op: OpId) -> String {
-        let d = self.source.op(op);
-        format!("{} at {}", d.op.name(), module.locations.describe(d.loc))
+        op_at(module, self.source, op)
     }
 }

@@ -4,7 +4,6 @@
 
 use super::facts::Draft;
 use msc_ir::module::{AxisId, MeshAxis, Sharding};
-use msc_ir::ops::collective::Collective;
 use msc_ir::{Graph, Op};
 
 /// Makes of an axis two, the outer one of `outer` ranks. Axes behind it move on by one.
@@ -27,7 +26,7 @@ pub(super) fn split_axis(draft: &mut Draft, axis: AxisId, outer: usize) {
         if uses(module.graph(id)) {
             let mut g = module.take_graph(id);
             g.map_ops(|op| match op {
-                Op::Collective(c) => Op::Collective(renumbered(c, moved)),
+                Op::Collective(c) => Op::Collective(c.over(moved)),
                 op => op.clone(),
             });
             module.set_graph(id, g);
@@ -38,19 +37,4 @@ pub(super) fn split_axis(draft: &mut Draft, axis: AxisId, outer: usize) {
         e.params.iter_mut().for_each(|p| sharding(&mut p.sharding));
         e.results.iter_mut().for_each(|r| sharding(&mut r.sharding));
     }
-}
-
-fn renumbered(c: &Collective, moved: impl Fn(AxisId) -> AxisId) -> Collective {
-    let mut c = c.clone();
-    match &mut c {
-        Collective::AllReduce { axes, .. }
-        | Collective::AllGather { axes, .. }
-        | Collective::ReduceScatter { axes, .. }
-        | Collective::AllToAll { axes, .. }
-        | Collective::Permute { axes, .. }
-        | Collective::Broadcast { axes } => axes.iter_mut().for_each(|a| *a = moved(*a)),
-        Collective::AxisIndex { axis } => *axis = moved(*axis),
-        Collective::PartitionId => {}
-    }
-    c
 }

@@ -28,19 +28,23 @@ mod predict;
 mod problem;
 mod state;
 mod sums;
-pub mod tensor;
+mod tensor;
 mod unshare;
 
 use crate::cost::DeviceModel;
 use crate::error::{PassError, Result};
 use facts::{Draft, Facts};
 use given::Given;
+use lower::{Done, Next};
 use msc_ir::module::{AxisId, Mesh, Sharding};
 use msc_ir::ops::collective::Collective;
 use msc_ir::ops::fused::FusedKind;
 use msc_ir::{GraphId, Module, Monoid, Op, Operation};
 use problem::Problem;
 use std::collections::BTreeSet;
+
+/// The axes that are split without being asked how, in the order in which they are taken.
+const AXES: [&str; 5] = ["tp", "dp", "fsdp", "ep", "cp"];
 
 /// What a user asks of the partitioner.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -114,7 +118,7 @@ pub struct Report {
 /// Splits a module's default entry over a mesh.
 ///
 /// # Errors
-/// [`crate::PassError::Layout`] where an axis of more than one rank has nothing to split.
+/// [`crate::PassError::Layout`] where an axis of more than one rank has nothing to split. The module is empty then.
 pub fn partition(module: &mut Module, options: &Options) -> Result<Report> {
     module.mesh = options.mesh.clone();
     if options.mesh.ranks() == 1 {
@@ -180,7 +184,7 @@ impl Stages {
             self.as_asked(name)?;
         }
         let free = |name: &str| !asked.iter().any(|a| a == name);
-        for name in ["tp", "dp", "fsdp", "ep", "cp"].into_iter().filter(|n| free(n)) {
+        for name in AXES.into_iter().filter(|n| free(n)) {
             if mesh.axis(name).is_some_and(|a| mesh.size(a) > 1) {
                 self.axis(name)?;
             }
@@ -194,15 +198,14 @@ impl Stages {
                 self.shard_state(AxisId(i as u8), None)?;
             }
         }
-        let used = self.draft.module.entry()?;
-        let used: BTreeSet<AxisId> = {
-            let params = used.params.iter().flat_map(|p| p.sharding.dims.iter().flatten());
-            params.copied().collect()
-        };
-        let is_known = |n: &str| ["tp", "dp", "fsdp", "ep", "cp"].contains(&base(n));
-        for (i, axis) in self.draft.module.mesh.axes.clone().iter().enumerate() {
-            if axis.size > 1 && !is_known(&axis.name) && !used.contains(&AxisId(i as u8)) {
-                self.report.idle.push((axis.name.clone(), axis.size));
+        // Axes of other names do what is asked of them, and nothing else.
+        let params = &self.draft.module.entry()?.params;
+        let used: BTreeSet<AxisId> =
+            params.iter().flat_map(|p| p.sharding.dims.iter().flatten()).copied().collect();
+        for i in 0..self.draft.module.mesh.axes.len() {
+            let (id, axis) = (AxisId(i as u8), &self.draft.module.mesh.axes[i]);
+            if axis.size > 1 && !AXES.contains(&base(&axis.name)) && !used.contains(&id) {
+                self.idle(id);
             }
         }
         Ok(())
@@ -213,17 +216,11 @@ impl Stages {
     fn as_asked(&mut self, name: &str) -> Result<()> {
         let Some(axis) = self.draft.module.mesh.axis(name) else { return Ok(()) };
         let wish = self.wishes.along(&self.draft.module, axis)?;
-        if let Some(&(param, dim)) = wish.data.first()
-            && let Some((draft, problem, split)) = data::split_at(&self.draft, axis, param, dim)?
-        {
-            self.report.splits.extend(problem.describe(&self.draft.module, &split));
-            self.draft = draft;
-        } else if wish.data.is_empty()
-            && let Some((draft, problem, split)) = asked::split(&self.draft, axis, &wish)?
-        {
-            self.report.splits.extend(problem.describe(&self.draft.module, &split));
-            self.draft = draft;
-        }
+        let done = match wish.data.first() {
+            Some(&(param, dim)) => data::split_at(&self.draft, axis, param, dim)?,
+            None => asked::split(&self.draft, axis, &wish)?,
+        };
+        done.into_iter().for_each(|d| self.take(d));
         let stored = self.wishes.along(&self.draft.module, axis)?.state;
         if !stored.is_empty() {
             self.shard_state(axis, Some(&stored))?;
@@ -235,48 +232,49 @@ impl Stages {
     fn axis(&mut self, name: &str) -> Result<()> {
         let Some(mut axis) = self.draft.module.mesh.axis(name) else { return Ok(()) };
         let ranks = self.draft.module.mesh.size(axis);
-        let mut done = false;
+        let mut any = false;
         loop {
             match self.step(name, axis)? {
-                Step::Done => return Ok(()),
-                Step::Part(outer) => {
+                Next::Done(done) => {
+                    self.take(*done);
+                    return Ok(());
+                }
+                Next::Part(outer) => {
                     mesh::split_axis(&mut self.draft, axis, outer);
                     match self.step(name, axis)? {
-                        Step::Done => done = true,
+                        Next::Done(done) => {
+                            self.take(*done);
+                            any = true;
+                        }
                         _ => self.idle(axis),
                     }
                     axis = AxisId(axis.0 + 1);
                 }
-                Step::Nothing if done => {
+                Next::Nothing if any => {
                     self.idle(axis);
                     return Ok(());
                 }
-                Step::Nothing => return Err(nothing_to_split(&self.draft, name, axis, ranks)?),
+                Next::Nothing => return Err(nothing_to_split(&self.draft, name, axis, ranks)?),
             }
         }
     }
 
-    fn step(&mut self, name: &str, axis: AxisId) -> Result<Step> {
-        let (draft, problem, split) = if name == "tp" {
-            match tensor::split(&self.draft, axis, &self.device)? {
-                tensor::Next::Part(outer) => return Ok(Step::Part(outer)),
-                tensor::Next::Nothing => return Ok(Step::Nothing),
-                tensor::Next::Done(draft, problem, split, compared) => {
-                    self.report.layouts_compared += compared;
-                    (draft, problem, split)
-                }
+    /// Splits along an axis at once, if that can be done.
+    fn step(&mut self, name: &str, axis: AxisId) -> Result<Next> {
+        match name {
+            "tp" => {
+                let (next, compared) = tensor::split(&self.draft, axis, &self.device)?;
+                self.report.layouts_compared += compared;
+                Ok(next)
             }
-        } else {
-            let first = if name == "cp" { data::First::Sequence } else { data::First::Batch };
-            match data::split(&self.draft, axis, first)? {
-                data::Next::Part(outer) => return Ok(Step::Part(outer)),
-                data::Next::Nothing => return Ok(Step::Nothing),
-                data::Next::Done(draft, problem, split) => (draft, problem, split),
-            }
-        };
-        self.report.splits.extend(problem.describe(&self.draft.module, &split));
-        self.draft = *draft;
-        Ok(Step::Done)
+            "cp" => data::split(&self.draft, axis, data::First::Sequence),
+            _ => data::split(&self.draft, axis, data::First::Batch),
+        }
+    }
+
+    fn take(&mut self, done: Done) {
+        self.draft = done.draft;
+        self.report.splits.extend(done.splits);
     }
 
     fn idle(&mut self, axis: AxisId) {
@@ -285,10 +283,7 @@ impl Stages {
     }
 
     fn shard_state(&mut self, axis: AxisId, asked: Option<&[(usize, usize)]>) -> Result<()> {
-        if let Some((draft, splits)) = state::shard(&self.draft, axis, asked)? {
-            self.draft = draft;
-            self.report.splits.extend(splits);
-        }
+        state::shard(&self.draft, axis, asked)?.into_iter().for_each(|d| self.take(d));
         Ok(())
     }
 }
@@ -297,13 +292,6 @@ impl Stages {
 fn has_routes(module: &Module) -> bool {
     let routes = |op: &Op| matches!(op, Op::Fused(f) if matches!(f.kind, FusedKind::MoeRoute(_)));
     module.graphs().any(|(_, g)| g.ops().any(|(_, d)| routes(&d.op)))
-}
-
-/// What became of an axis.
-enum Step {
-    Done,
-    Part(usize),
-    Nothing,
 }
 
 /// The user's name of an axis, or of an axis it is a part of.

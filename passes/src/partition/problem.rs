@@ -28,6 +28,28 @@ pub struct Place {
     pub size: usize,
 }
 
+/// Pairs of candidates, by number, that cannot be split along one axis.
+#[derive(Debug)]
+pub struct Conflicts(BTreeSet<(usize, usize)>);
+
+impl Conflicts {
+    /// Whether candidate `c` can be split beside those of a set.
+    pub fn fits(&self, set: &[usize], c: usize) -> bool {
+        set.iter().all(|&s| !self.0.contains(&(s.min(c), s.max(c))))
+    }
+
+    /// The candidates of `order` that fit those taken before them.
+    pub fn greedy(&self, order: impl IntoIterator<Item = usize>) -> Vec<usize> {
+        let mut set = Vec::new();
+        for c in order {
+            if self.fits(&set, c) {
+                set.push(c);
+            }
+        }
+        set
+    }
+}
+
 /// A module's default entry as the search sees it.
 #[derive(Debug)]
 pub struct Problem {
@@ -86,21 +108,26 @@ impl Problem {
         new
     }
 
-    /// Donated parameters; where the file donates nothing, every float parameter that is no scalar.
-    pub fn state<'a>(&'a self, g: &'a Graph) -> impl Iterator<Item = ValueId> + 'a {
-        let donates = self.info.params.iter().any(|p| p.alias.is_some());
-        let counts = move |v: ValueId, donated: bool| match donates {
-            true => donated,
-            false => g.ty(v).rank() > 0 && g.ty(v).dtype.is_float(),
-        };
+    /// Donated parameters.
+    pub fn donated<'a>(&'a self, g: &'a Graph) -> impl Iterator<Item = ValueId> + 'a {
         let params = self.info.params.iter().zip(g.params());
-        params.filter(move |(p, v)| counts(**v, p.alias.is_some())).map(|(_, &v)| v)
+        params.filter(|(p, _)| p.alias.is_some()).map(|(_, &v)| v)
+    }
+
+    /// Donated parameters; where the file donates nothing, every float parameter that is no scalar.
+    pub fn state(&self, g: &Graph) -> Vec<ValueId> {
+        let donated: Vec<ValueId> = self.donated(g).collect();
+        if !donated.is_empty() {
+            return donated;
+        }
+        let float = |v: &ValueId| g.ty(*v).rank() > 0 && g.ty(*v).dtype.is_float();
+        g.params().iter().copied().filter(float).collect()
     }
 
     /// Bytes of state on one rank.
     pub fn state_bytes(&self, module: &Module) -> u64 {
         let g = module.graph(self.entry);
-        self.state(g).map(|v| g.ty(v).bytes() as u64).sum()
+        self.state(g).into_iter().map(|v| g.ty(v).bytes() as u64).sum()
     }
 
     /// Which parameters a split cuts, in words.
@@ -160,7 +187,7 @@ impl Problem {
     pub fn candidates(
         &self,
         g: &Graph,
-        of: impl Iterator<Item = ValueId>,
+        of: impl IntoIterator<Item = ValueId>,
         axis: AxisId,
         n: usize,
     ) -> Vec<AtomId> {
@@ -179,8 +206,17 @@ impl Problem {
         found
     }
 
+    /// The candidates of `n` ranks along an axis that are asked for: outermost in these dimensions of these parameters.
+    pub fn candidates_at(&self, g: &Graph, asked: &[(usize, usize)], axis: AxisId, n: usize) -> Vec<AtomId> {
+        let first = |&(p, d): &(usize, usize)| self.atoms.dim(g.params()[p], d).first().copied();
+        let wanted: BTreeSet<AtomId> = asked.iter().filter_map(first).collect();
+        let mut found = self.candidates(g, asked.iter().map(|&(p, _)| g.params()[p]), axis, n);
+        found.retain(|a| wanted.contains(a));
+        found
+    }
+
     /// Pairs of `candidates` that meet in one value or in one op: a rank would hold, or compute, a diagonal block.
-    pub fn conflicts(&self, module: &Module, candidates: &[AtomId]) -> BTreeSet<(usize, usize)> {
+    pub fn conflicts(&self, module: &Module, candidates: &[AtomId]) -> Conflicts {
         let mut out = BTreeSet::new();
         let mut meet = |atoms: AtomList| {
             let met: Vec<usize> =
@@ -201,6 +237,6 @@ impl Problem {
                 meet(self.atoms.met_by(scope, op));
             }
         }
-        out
+        Conflicts(out)
     }
 }

@@ -8,10 +8,9 @@
 //! to a scalar all of whose results are of the update. Layouts change where a value of the update is used otherwise (a
 //! parameter), and where something else makes it (a gradient).
 
-use super::SplitReport;
 use super::cuts::{Cut, User, insert, users};
-use super::facts::{Draft, Fact};
-use super::lower::lower;
+use super::facts::{Draft, Fact, op_at};
+use super::lower::Done;
 use super::problem::{Problem, Split};
 use crate::error::Result;
 use msc_ir::factor::FactorKind;
@@ -19,7 +18,7 @@ use msc_ir::factor::solve::AtomId;
 use msc_ir::graph::{OpId, ValueId};
 use msc_ir::module::AxisId;
 use msc_ir::ops::call::wires;
-use msc_ir::{GraphId, Module, Op, Operation};
+use msc_ir::{GraphId, Module, Op};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Parameters that together are less than this part of all state stay whole on every rank: norms and biases, for which
@@ -134,7 +133,7 @@ impl<'a> Uses<'a> {
     /// The places where layouts change.
     fn cuts(&self, axis: &str) -> Vec<Cut> {
         let mut out = Vec::new();
-        let state: BTreeSet<ValueId> = self.donated().collect();
+        let state: BTreeSet<ValueId> = self.problem.donated(self.module.graph(self.problem.entry)).collect();
         for (scope, id) in self.graphs.iter().enumerate() {
             let Some(id) = *id else { continue };
             let g = self.module.graph(id);
@@ -157,7 +156,7 @@ impl<'a> Uses<'a> {
                     for (op, users) in by_op {
                         let by = op.map_or_else(
                             || "the outside needs it whole".to_string(),
-                            |op| format!("{} computes with all of it", self.place(id, op)),
+                            |op| format!("{} computes with all of it", op_at(self.module, g, op)),
                         );
                         let fact = Fact { comes: format!("{axis} splits state"), needed: by };
                         out.push(Cut { graph: id, value: v, users, late: true, back: false, fact });
@@ -176,17 +175,6 @@ impl<'a> Uses<'a> {
         }
         out
     }
-
-    fn donated(&self) -> impl Iterator<Item = ValueId> {
-        let g = self.module.graph(self.problem.entry);
-        let params = self.problem.info.params.iter().zip(g.params());
-        params.filter(|(p, _)| p.alias.is_some()).map(|(_, &v)| v)
-    }
-
-    fn place(&self, id: GraphId, op: OpId) -> String {
-        let d = self.module.graph(id).op(op);
-        format!("{} at {}", d.op.name(), self.module.locations.describe(d.loc))
-    }
 }
 
 /// Splits state along an axis: the parameters and dimensions that are `asked` for, or what saves most; `None` if no
@@ -194,11 +182,7 @@ impl<'a> Uses<'a> {
 ///
 /// # Errors
 /// Bugs of factor rules.
-pub(super) fn shard(
-    draft: &Draft,
-    axis: AxisId,
-    asked: Option<&[(usize, usize)]>,
-) -> Result<Option<(Draft, Vec<SplitReport>)>> {
+pub(super) fn shard(draft: &Draft, axis: AxisId, asked: Option<&[(usize, usize)]>) -> Result<Option<Done>> {
     let name = draft.module.mesh.axes[axis.0 as usize].name.clone();
     let n = draft.module.mesh.size(axis);
     let problem = Problem::new(&draft.module)?;
@@ -207,37 +191,24 @@ pub(super) fn shard(
     insert(&mut draft, &cuts);
     let problem = Problem::new(&draft.module)?;
     let g = draft.module.graph(problem.entry);
-    let donated: Vec<ValueId> = {
-        let params = problem.info.params.iter().zip(g.params());
-        params.filter(|(p, _)| p.alias.is_some()).map(|(_, &v)| v).collect()
+    let donated: Vec<ValueId> = problem.donated(g).collect();
+    let candidates = match asked {
+        Some(asked) => problem.candidates_at(g, asked, axis, n),
+        None => problem.candidates(g, donated.iter().copied(), axis, n),
     };
-    let mut candidates = problem.candidates(g, donated.iter().copied(), axis, n);
-    if let Some(asked) = asked {
-        let first = |&(p, d): &(usize, usize)| problem.atoms.dim(g.params()[p], d).first().copied();
-        let wanted: BTreeSet<AtomId> = asked.iter().filter_map(first).collect();
-        candidates.retain(|a| wanted.contains(a));
-    }
     let bytes = |v: ValueId| g.ty(v).bytes() as u64;
     let has = |v: ValueId, a: AtomId| problem.atoms.value_has(v, a);
     let held =
         |i: usize| -> u64 { donated.iter().filter(|&&v| has(v, candidates[i])).map(|&v| bytes(v)).sum() };
     let mut order: Vec<(u64, usize)> = (0..candidates.len()).map(|i| (held(i), i)).collect();
     order.sort_by_key(|&(bytes, i)| (std::cmp::Reverse(bytes), i));
-    let conflicts = problem.conflicts(&draft.module, &candidates);
     let all: u64 = donated.iter().map(|&v| bytes(v)).sum();
-    let mut chosen: Vec<usize> = Vec::new();
-    for (held, i) in order {
-        let fits = chosen.iter().all(|&c| !conflicts.contains(&(c.min(i), c.max(i))));
-        if fits && (asked.is_some() || held * SMALL > all) {
-            chosen.push(i);
-        }
-    }
+    order.retain(|&(held, _)| asked.is_some() || held * SMALL > all);
+    let conflicts = problem.conflicts(&draft.module, &candidates);
+    let chosen = conflicts.greedy(order.into_iter().map(|(_, i)| i));
     if chosen.is_empty() {
         return Ok(None);
     }
     let atoms: BTreeSet<AtomId> = chosen.iter().map(|&i| candidates[i]).collect();
-    let split = Split { axis, atoms };
-    let reports = problem.describe(&draft.module, &split);
-    let lowered = lower(&draft, &problem, &split)?;
-    Ok(Some((lowered, reports)))
+    Done::by(&draft, &problem, &Split { axis, atoms }).map(Some)
 }

@@ -9,38 +9,28 @@
 //! reason to split the residual stream), the least predicted time of a step, the fewest splits.
 
 use super::facts::Draft;
-use super::lower::lower;
+use super::lower::{Done, Next, lower};
 use super::predict::step_ps;
-use super::problem::{Problem, Split};
+use super::problem::{Conflicts, Problem, Split};
 use crate::cost::DeviceModel;
-use crate::error::{PassError, Result};
+use crate::error::Result;
 use msc_ir::Graph;
 use msc_ir::factor::solve::AtomId;
 use msc_ir::module::AxisId;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// Candidates above this number are not enumerated but taken greedily, largest state first: 2¹² layouts are
 /// compared in well under a second, and no transformer seen has more than eight candidates.
 const MAX_ENUMERATED: usize = 12;
 
 /// Layouts whose state differs by less than this part of the unsplit state count as equal.
-pub const STATE_SLACK: u64 = 32;
+const STATE_SLACK: u64 = 32;
 
-/// What an axis can do next.
-pub(super) enum Next {
-    /// It was split; so many layouts were compared.
-    Done(Box<Draft>, Problem, Split, usize),
-    /// The first so many of its ranks can split more than all of them at once.
-    Part(usize),
-    /// There is nothing to split.
-    Nothing,
-}
-
-/// Splits state along an axis.
+/// Splits state along an axis; and how many layouts were compared.
 ///
 /// # Errors
 /// Bugs of factor rules.
-pub(super) fn split(draft: &Draft, axis: AxisId, device: &DeviceModel) -> Result<Next> {
+pub(super) fn split(draft: &Draft, axis: AxisId, device: &DeviceModel) -> Result<(Next, usize)> {
     let module = &draft.module;
     let n = module.mesh.size(axis);
     let problem = Problem::new(module)?;
@@ -49,10 +39,10 @@ pub(super) fn split(draft: &Draft, axis: AxisId, device: &DeviceModel) -> Result
     let candidates = problem.candidates(g, problem.state(g), axis, n);
     // Heads, of which there are fewer than ranks, are split as far as they go.
     if least < n && problem.candidates(g, problem.state(g), axis, least).len() > candidates.len() {
-        return Ok(Next::Part(least));
+        return Ok((Next::Part(least), 0));
     }
     if candidates.is_empty() {
-        return Ok(Next::Nothing);
+        return Ok((Next::Nothing, 0));
     }
     let conflicts = problem.conflicts(module, &candidates);
     let with = |set: &[usize]| Split { axis, atoms: set.iter().map(|&i| candidates[i]).collect() };
@@ -79,11 +69,10 @@ pub(super) fn split(draft: &Draft, axis: AxisId, device: &DeviceModel) -> Result
             best = Some((key, lowered));
         }
     }
-    let ((_, _, split), draft) = best.ok_or_else(|| PassError::Layout {
-        message: "no set of dimensions can be split together".into(),
-        help: "use fewer ranks".into(),
-    })?;
-    Ok(Next::Done(Box::new(draft), problem, split, compared))
+    // A candidate alone is a legal set, so that there is a best one.
+    let Some(((_, _, split), lowered)) = best else { return Ok((Next::Nothing, compared)) };
+    let splits = problem.describe(module, &split);
+    Ok((Next::Done(Box::new(Done { draft: lowered, splits })), compared))
 }
 
 /// Bytes of state by the candidates that each value has.
@@ -103,25 +92,11 @@ fn smallest_factor(n: usize) -> usize {
 }
 
 /// Sets of candidates without a conflict: all of them, or where there are too many the one that takes the largest first.
-fn legal_sets(largest_first: &[usize], conflicts: &BTreeSet<(usize, usize)>) -> Vec<Vec<usize>> {
+fn legal_sets(largest_first: &[usize], conflicts: &Conflicts) -> Vec<Vec<usize>> {
     let n = largest_first.len();
-    let fits = |set: &[usize], c: usize| set.iter().all(|&s| !conflicts.contains(&(s.min(c), s.max(c))));
     if n > MAX_ENUMERATED {
-        let mut set = Vec::new();
-        for &c in largest_first {
-            if fits(&set, c) {
-                set.push(c);
-            }
-        }
-        return vec![set];
+        return vec![conflicts.greedy(largest_first.iter().copied())];
     }
-    let mut out: Vec<Vec<usize>> = Vec::new();
-    for bits in 1u32..1 << n {
-        let set: Vec<usize> = (0..n).filter(|&i| bits >> i & 1 == 1).collect();
-        let legal = set.iter().enumerate().all(|(i, &c)| fits(&set[..i], c));
-        if legal {
-            out.push(set);
-        }
-    }
-    out
+    let sets = (1u32..1 << n).map(|bits| (0..n).filter(|&i| bits >> i & 1 == 1).collect::<Vec<usize>>());
+    sets.filter(|set| set.iter().enumerate().all(|(i, &c)| conflicts.fits(&set[..i], c))).collect()
 }

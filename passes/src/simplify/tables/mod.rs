@@ -17,6 +17,7 @@ pub(super) mod emit;
 use self::core::View;
 use msc_ir::TensorType;
 use msc_ir::constant::{ConstData, Constant};
+use msc_ir::factor::common_divisor;
 
 /// Tables with fewer elements stay as they are: an expression would not be smaller.
 const LEAST_ELEMENTS: usize = 4;
@@ -125,7 +126,7 @@ impl Elements<'_> {
         for i in 1..n {
             // Where neighbours differ a run ends: its length divides the index.
             if !i.is_multiple_of(run) && !same(i - 1, i) {
-                run = gcd(run, i);
+                run = common_divisor([run, i]);
             }
         }
         let m = n / run;
@@ -141,8 +142,4 @@ impl Elements<'_> {
         let dims = kept.map(|(s, stride)| (s.kept, stride * s.run * self.width)).collect();
         View { bytes: self.bytes, width: self.width, dims }
     }
-}
-
-fn gcd(a: usize, b: usize) -> usize {
-    if b == 0 { a } else { gcd(b, a % b) }
 }
