@@ -75,10 +75,7 @@ impl Options {
         let axes = self.axes();
         let given = || match self.mesh.is_empty() {
             true => axes.iter().map(|(name, n)| format!("--{name} {n}")).collect::<Vec<_>>().join(" "),
-            false => {
-                let axes: Vec<String> = axes.iter().map(|(name, n)| format!("{name}={n}")).collect();
-                format!("--mesh '{}'", axes.join(","))
-            }
+            false => format!("--mesh '{}'", mesh_text(&axes)),
         };
         let ranks = axes.iter().try_fold(1usize, |a, (_, n)| a.checked_mul(*n)).filter(|&n| n <= MAX_RANKS);
         if axes.iter().any(|(_, n)| *n == 0) || ranks.is_none() {
@@ -104,13 +101,11 @@ impl Options {
 
     /// Names and values for the plan's header.
     pub fn describe(&self) -> Vec<(String, String)> {
-        let named = [("tp", self.tp), ("cp", self.cp), ("ep", self.ep), ("fsdp", self.fsdp), ("dp", self.dp)];
         let mut out: Vec<(String, String)> = Vec::new();
         if self.mesh.is_empty() {
-            out.extend(named.map(|(name, n)| (name.to_string(), n.to_string())));
+            out.extend(self.axes().into_iter().rev().map(|(name, n)| (name.to_string(), n.to_string())));
         } else {
-            let axes: Vec<String> = self.mesh.iter().map(|(name, n)| format!("{name}={n}")).collect();
-            out.push(("mesh".to_string(), axes.join(",")));
+            out.push(("mesh".to_string(), mesh_text(&self.mesh)));
         }
         out.extend(self.shard.iter().map(|s| ("shard".to_string(), s.clone())));
         out.extend(self.topology.iter().map(|t| ("topology".to_string(), t.clone())));
@@ -119,6 +114,16 @@ impl Options {
         out.extend(switches.map(|(name, on)| (name.to_string(), on.to_string())));
         out
     }
+}
+
+/// Axes as `--mesh` takes them.
+pub fn mesh_text<S: AsRef<str>>(axes: &[(S, usize)]) -> String {
+    axes.iter().map(|(name, n)| format!("{}={n}", name.as_ref())).collect::<Vec<_>>().join(",")
+}
+
+/// A mesh in words.
+pub fn in_words(axes: &[(String, usize)]) -> String {
+    if axes.is_empty() { "one rank".into() } else { mesh_text(axes) }
 }
 
 /// Whether a word can name an axis: it is one word wherever a program is shown.

@@ -11,6 +11,7 @@ use crate::stages::{Stage, Timer};
 use msc_codegen::tile::DeviceSpec;
 use msc_ir::program::{Program, check};
 use msc_ir::{Module, text};
+use msc_passes::cost::topology::Topology;
 use msc_passes::{fuse, memory, partition, recognise, schedule, simplify, template};
 use msc_runtime::check::Compute;
 use msc_runtime::plan::{Meta, PlanSource};
@@ -29,6 +30,8 @@ pub struct Compiled {
     pub meta: Meta,
     /// What happened.
     pub report: Report,
+    /// Devices and links, if they are described.
+    pub topology: Option<Topology>,
 }
 
 /// What is left where `--emit` stops the pipeline, or the plan.
@@ -143,7 +146,14 @@ pub fn compile(source: &Path, options: &Options, emit: Option<Stage>) -> Result<
         step,
     };
     r.stages = timer.stages;
-    Ok(Outcome::Compiled(Box::new(Compiled { module: m, program, kernels, meta, report: r })))
+    Ok(Outcome::Compiled(Box::new(Compiled {
+        module: m,
+        program,
+        kernels,
+        meta,
+        report: r,
+        topology: spread.topology,
+    })))
 }
 
 /// Every pass must leave a module that passes the verifier.

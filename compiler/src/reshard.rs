@@ -4,6 +4,7 @@
 //! side must hold each element once. Bits are copied, nothing is computed.
 
 use crate::error::{Error, Result};
+use crate::options::in_words;
 use crate::show;
 use msc_ir::{Tensor, TensorType};
 use msc_runtime::data::file::TensorFile;
@@ -121,21 +122,14 @@ pub fn reshard(o: &ReshardOptions, out: &mut dyn Write) -> Result<()> {
         let refs: Vec<(&str, &Tensor)> = whole.iter().map(|(n, t)| (*n, t)).collect();
         data::write(&o.out, &refs, source.steps())?;
     }
-    let to: Vec<(String, usize)> = plan.mesh().axes.iter().map(|a| (a.name.clone(), a.size)).collect();
+    let to: Vec<(String, usize)> = plan.mesh().sizes();
     let from = match &source {
-        Source::File(TensorFile::Shards(s)) => layout(s.mesh()),
+        Source::File(TensorFile::Shards(s)) => in_words(s.mesh()),
         _ => "whole tensors".into(),
     };
-    let to = if folder { layout(&to) } else { "whole tensors".into() };
+    let to = if folder { in_words(&to) } else { "whole tensors".into() };
     let text = format!("{} tensors, {bytes} bytes: {from} to {to}: {}\n", tensors.len(), o.out.display());
     show::print(out, &text)
-}
-
-fn layout(axes: &[(String, usize)]) -> String {
-    match axes {
-        [] => "one rank".into(),
-        axes => axes.iter().map(|(name, n)| format!("{name}={n}")).collect::<Vec<_>>().join(","),
-    }
 }
 
 /// The tensors of a state, by their name in it, with where the plan stores their blocks.

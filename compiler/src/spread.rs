@@ -5,7 +5,7 @@
 //! not. `--shard` comes last and wins.
 
 use crate::error::{Error, Result};
-use crate::options::Options;
+use crate::options::{Options, in_words};
 use crate::report::LayoutReport;
 use msc_frontends::Imported;
 use msc_frontends::layout::{Layout, TensorLayout};
@@ -59,7 +59,7 @@ pub fn spread(options: &Options, imported: &Imported) -> Result<Spread> {
         t.check(&out.mesh)?;
     }
     out.given.shard(&options.shard, &imported.module, &out.mesh)?;
-    out.report.mesh = out.mesh.axes.iter().map(|a| (a.name.clone(), a.size)).collect();
+    out.report.mesh = out.mesh.sizes();
     out.report.given_parameters = out.given.params.len();
     out.report.given_results = out.given.results.len();
     Ok(out)
@@ -145,19 +145,15 @@ fn mapped(file: &Mesh, user: &Mesh) -> std::result::Result<Vec<AxisId>, String> 
     for a in &file.axes {
         let found = find(&a.name).filter(|&u| user.size(u) == a.size && !out.contains(&u));
         let Some(found) = found else {
-            return Err(format!("they are over {}, the options give {}", words(file), words(user)));
+            return Err(format!(
+                "they are over {}, the options give {}",
+                in_words(&file.sizes()),
+                in_words(&user.sizes())
+            ));
         };
         out.push(found);
     }
     Ok(out)
-}
-
-/// A mesh in words.
-fn words(mesh: &Mesh) -> String {
-    match &mesh.axes[..] {
-        [] => "one rank".into(),
-        axes => axes.iter().map(|a| format!("{}={}", a.name, a.size)).collect::<Vec<_>>().join(","),
-    }
 }
 
 #[cfg(test)]
@@ -186,7 +182,7 @@ mod tests {
     #[test]
     fn a_file_brings_its_mesh() {
         let s = asked(&Options::default());
-        assert_eq!(words(&s.mesh), "data=2,tensor=4");
+        assert_eq!(in_words(&s.mesh.sizes()), "data=2,tensor=4");
         assert_eq!(dims(&s, 0), [vec!["data"], vec![]]);
         assert_eq!(dims(&s, 1), [vec![], vec!["tensor"]]);
         assert!(s.given.open_params.contains(&(1, 1)) && s.report.notes.is_empty());
@@ -195,7 +191,7 @@ mod tests {
     #[test]
     fn the_users_axes_take_the_annotations_that_fit() {
         let s = asked(&Options { tp: 4, dp: 2, cp: 3, ..Options::default() });
-        assert_eq!(words(&s.mesh), "dp=2,cp=3,tp=4");
+        assert_eq!(in_words(&s.mesh.sizes()), "dp=2,cp=3,tp=4");
         assert_eq!((dims(&s, 0)[0].clone(), dims(&s, 1)[1].clone()), (vec!["dp"], vec!["tp"]));
         let s = asked(&Options { tp: 2, dp: 2, ..Options::default() });
         assert!(s.given.is_empty() && s.report.notes[0].contains("data=2,tensor=4"), "{:?}", s.report);

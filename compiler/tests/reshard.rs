@@ -158,6 +158,21 @@ fn a_weight_of_queries_keys_and_values_is_stored_part_by_part() {
 }
 
 #[test]
+#[cfg(unix)]
+fn a_link_to_a_folder_is_written_through() {
+    let s = Scene::new();
+    let one = s.plan("one", &[]);
+    std::fs::create_dir(s.at("real")).expect("a folder");
+    std::os::unix::fs::symlink(s.at("real"), s.at("link")).expect("a link");
+    let want = bits(&s.saved(&one, "whole.safetensors", &[]));
+    for _ in 0..2 {
+        let link = s.saved(&one, "link", &["--save-shards"]);
+        assert_eq!(std::fs::read_link(&link).expect("still a link"), s.at("real"));
+        assert_eq!(bits(&s.at("real")), want);
+    }
+}
+
+#[test]
 fn damaged_state_is_refused_by_name() {
     let s = Scene::new();
     let tp2 = s.plan("tp2", &["--tp", "2"]);

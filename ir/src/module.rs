@@ -38,6 +38,11 @@ impl Mesh {
         self.axes.iter().map(|a| a.size).product()
     }
 
+    /// Names and sizes of the axes, outermost first.
+    pub fn sizes(&self) -> Vec<(String, usize)> {
+        self.axes.iter().map(|a| (a.name.clone(), a.size)).collect()
+    }
+
     /// Size of an axis.
     pub fn size(&self, axis: AxisId) -> usize {
         self.axes.get(axis.0 as usize).map_or(1, |a| a.size)

@@ -4,7 +4,7 @@ use msc_ir::interp::{Mode, run, run_ranks};
 use msc_ir::{Module, Op, Tensor, text};
 mod common;
 
-use common::{LOSS, MLP, mesh};
+use common::{LOSS, MLP, block, mesh};
 use msc_passes::partition::{Options, Report, partition};
 use msc_passes::recognise::recognise_graph;
 
@@ -39,24 +39,15 @@ fn check(global: &Module, axes: &[(&str, usize)]) -> (Module, Report) {
     let whole = inputs(global);
     let want = run(global, global.entry().expect("entry").graph, &whole, Mode::Wide).expect("runs");
     let entry = local.entry().expect("entry");
-    let block = |t: &Tensor, s: &msc_ir::module::Sharding, rank: usize| {
-        let mut start = vec![0; t.shape.len()];
-        let mut size = t.shape.to_vec();
-        for (d, axes) in s.dims.iter().enumerate() {
-            for &a in axes {
-                size[d] /= local.mesh.size(a);
-                start[d] += local.mesh.coordinate(rank, a) * size[d];
-            }
-        }
-        t.block(&start, &size)
-    };
     let rows: Vec<Vec<Tensor>> = (0..local.mesh.ranks())
-        .map(|r| whole.iter().zip(&entry.params).map(|(t, p)| block(t, &p.sharding, r)).collect())
+        .map(|r| {
+            whole.iter().zip(&entry.params).map(|(t, p)| block(&local.mesh, t, &p.sharding, r)).collect()
+        })
         .collect();
     let got = run_ranks(&local, entry.graph, &rows, Mode::Wide).expect("runs on all ranks");
     for (r, row) in got.iter().enumerate() {
         for ((g, w), info) in row.iter().zip(&want).zip(&entry.results) {
-            let w = block(w, &info.sharding, r);
+            let w = block(&local.mesh, w, &info.sharding, r);
             assert_eq!(g.shape, w.shape, "{}", info.name);
             for (a, b) in g.data.to_f64s().iter().zip(w.data.to_f64s()) {
                 assert!((a - b).abs() <= 1e-12 * b.abs().max(1.0), "rank {r}, {}: {a} for {b}", info.name);

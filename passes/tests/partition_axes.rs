@@ -3,43 +3,15 @@
 
 mod common;
 
-use common::mesh;
+use common::{block, mesh};
 use msc_ir::interp::{Mode, run, run_ranks};
-use msc_ir::module::{AxisId, Entry, Mesh, ParamInfo, ResultInfo, Sharding};
-use msc_ir::tensor::IndexSpace;
+use msc_ir::module::{AxisId, Entry, ParamInfo, ResultInfo, Sharding};
 use msc_ir::testing::split::compare;
 use msc_ir::testing::{Rng, graphs};
-use msc_ir::{Module, Op, Operation, Storage, Tensor, text};
+use msc_ir::{Module, Op, Operation, Tensor, text};
 use msc_passes::PassError;
 use msc_passes::partition::given::Given;
 use msc_passes::partition::{Options, Report, partition};
-
-/// A rank's block: of each part of a dimension, the one at the rank's place.
-fn block(mesh: &Mesh, t: &Tensor, s: &Sharding, rank: usize) -> Tensor {
-    // Of each dimension: elements of a part, of a block, and where the block starts in its part.
-    let places: Vec<(usize, usize, usize)> = (0..t.shape.len())
-        .map(|d| {
-            let part = t.shape[d] / s.parts(d);
-            let (mut size, mut start) = (part, 0);
-            for &a in s.axes(d) {
-                size /= mesh.size(a);
-                start += mesh.coordinate(rank, a) * size;
-            }
-            (part, size, start)
-        })
-        .collect();
-    let shape: Vec<usize> = places.iter().enumerate().map(|(d, p)| s.parts(d) * p.1).collect();
-    let values: Vec<f64> = IndexSpace::new(&shape)
-        .map(|ix| {
-            let at = |(i, &(part, size, start)): (&usize, &(usize, usize, usize))| {
-                i / size * part + start + i % size
-            };
-            let flat = ix.iter().zip(&places).map(at).zip(&t.shape).fold(0, |n, (i, m)| n * m + i);
-            t.data.get_f64(flat)
-        })
-        .collect();
-    Tensor::new(shape, Storage::from_f64s(t.dtype(), &values))
-}
 
 /// Splits a program and compares every rank's results with its blocks of the whole ones.
 fn split(m: &Module, inputs: &[Tensor], options: &Options) -> Result<(Module, Report), String> {

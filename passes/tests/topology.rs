@@ -1,16 +1,15 @@
 //! Topologies: what files say, what they may not say, and what collectives take over their links.
 
-use msc_ir::module::{AxisId, Mesh, MeshAxis};
+mod common;
+
+use common::mesh;
+use msc_ir::module::{AxisId, Mesh};
 use msc_ir::ops::collective::{Axes, Collective};
 use msc_ir::{DType, Monoid, TensorType};
 use msc_passes::PassError;
 use msc_passes::cost::DeviceModel;
 use msc_passes::cost::links::{Algorithm, Level, LinkKind, Links};
 use msc_passes::cost::topology::Topology;
-
-fn mesh(axes: &[(&str, usize)]) -> Mesh {
-    Mesh { axes: axes.iter().map(|&(n, size)| MeshAxis { name: n.into(), size }).collect() }
-}
 
 fn shipped(name: &str) -> Topology {
     Topology::shipped(name).expect("is shipped").unwrap_or_else(|e| panic!("{name}: {e}"))

@@ -197,12 +197,17 @@ impl Layouts {
         out
     }
 
+    /// The refusal that is expected of a case.
+    pub fn refusal(&self, name: &str, layout: &Layout) -> Option<&Refused> {
+        self.refused.iter().find(|r| r.fixture == name && layout.has(&r.layout))
+    }
+
     /// Compiles, runs and compares a case.
     ///
     /// # Errors
     /// What is not as it should be.
     pub fn judge(&self, name: &str, dir: &Path, layout: &Layout, scratch: &Path) -> Result<(), String> {
-        let refused = self.refused.iter().find(|r| r.fixture == name && layout.has(&r.layout));
+        let refused = self.refusal(name, layout);
         let plan = scratch.join(format!("{name}.{layout}.bin"));
         let compiled = pipeline::compile(&dir.join("model.mlir"), &layout.options(), None);
         let mut c = match (compiled, refused) {

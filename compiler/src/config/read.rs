@@ -2,7 +2,7 @@
 
 use super::HELP;
 use crate::error::{Error, Result};
-use msc_passes::cost::nearest;
+use msc_passes::cost::did_you_mean;
 use saphyr::{MarkedYaml, Scalar, YamlData};
 use saphyr_parser::{Event, Parser, ScanError};
 use std::path::{Path, PathBuf};
@@ -78,7 +78,7 @@ impl File<'_> {
         }
         for (key, value) in self.keys(section)? {
             if !known.contains(&key) {
-                let near = nearest(key, known).map(|k| format!(", do you mean `{k}`?")).unwrap_or_default();
+                let near = did_you_mean(key, known);
                 let help = format!("keys here are: {}", known.join(", "));
                 return Err(self.refuse(line(value.0), format!("there is no key `{key}`{near}"), help));
             }

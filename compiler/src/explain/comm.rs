@@ -4,10 +4,9 @@
 mod direction;
 
 use crate::error::Result;
-use crate::options::Options;
+use crate::options::{Options, mesh_text};
 use crate::pipeline::{self, Outcome};
 use crate::report::{CollectiveReport, Report};
-use crate::spread;
 use direction::Direction;
 use msc_ir::module::{AxisId, Mesh};
 use msc_ir::ops::collective::{Axes, Collective};
@@ -94,11 +93,10 @@ pub struct Answer {
 pub fn answer(model: &Path, options: &Options, gathered_above: u64) -> Result<Answer> {
     // Kernels change nothing that crosses between ranks.
     let options = Options { fuse: false, ..options.clone() };
-    let topology = options.topology.as_deref().map(spread::topology).transpose()?;
     let Outcome::Compiled(c) = pipeline::compile(model, &options, None)? else {
         return Ok(Answer::default());
     };
-    Ok(of(&c.module, &c.report, topology.as_ref(), gathered_above))
+    Ok(of(&c.module, &c.report, c.topology.as_ref(), gathered_above))
 }
 
 /// The communication of a partitioned module.
@@ -198,10 +196,9 @@ impl Answer {
     /// For the terminal.
     pub fn text(&self) -> String {
         let mut out = String::new();
-        let axes: Vec<String> = self.mesh.iter().map(|(name, n)| format!("{name}={n}")).collect();
-        let _ = match &axes[..] {
+        let _ = match &self.mesh[..] {
             [] => writeln!(out, "one rank: nothing is communicated"),
-            axes => writeln!(out, "mesh {}", axes.join(",")),
+            axes => writeln!(out, "mesh {}", mesh_text(axes)),
         };
         for n in &self.notes {
             let _ = writeln!(out, "note: {n}");

@@ -167,7 +167,8 @@ fn run_in(options: &RunOptions, plan: Arc<Plan>, world: Arc<dyn World>, out: &mu
         };
         if options.check.is_some() && session.steps() == 0 {
             for n in 0..signature.inputs.len() {
-                initial.push(session.input(n)?);
+                // Only rank 0 compares.
+                initial.extend(session.input_at_root(n)?);
             }
         }
         let report = session.step()?;

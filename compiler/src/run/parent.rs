@@ -81,10 +81,13 @@ pub(super) fn start(options: &RunOptions, plan: &Plan) -> Result<()> {
             }
         }
         let signal = options.interrupt.load(Ordering::Relaxed);
-        if signal != 0 && !std::mem::replace(&mut handed_on, true) {
-            // Rank 0 decides for all of them.
+        // Rank 0 decides for all of them, as long as it runs.
+        if signal != 0
+            && !std::mem::replace(&mut handed_on, true)
+            && let Some((child, None)) = children.0.first()
+        {
             // SAFETY: a signal to a child that was not waited for, so the number is its own.
-            unsafe { libc::kill(children.0[0].0.id() as libc::pid_t, signal as libc::c_int) };
+            unsafe { libc::kill(child.id() as libc::pid_t, signal as libc::c_int) };
         }
         if board.has_failed() {
             let late = failed_at.get_or_insert_with(Instant::now).elapsed() > GRACE;
@@ -113,13 +116,19 @@ fn spawn(job: &str, rank: usize, ranks: usize) -> std::io::Result<Child> {
     // A terminal's Ctrl-C comes to this process alone.
     command.process_group(0);
     #[cfg(target_os = "linux")]
-    // SAFETY: a system call without memory, allowed between fork and exec.
-    unsafe {
-        command.pre_exec(|| {
-            // If this process is killed, its ranks are too.
-            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-            Ok(())
-        });
+    {
+        let parent = std::process::id();
+        // SAFETY: system calls without memory, allowed between fork and exec.
+        unsafe {
+            command.pre_exec(move || {
+                // If this process is killed, its ranks are too; it may have been before they could ask for that.
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                match libc::getppid() as u32 == parent {
+                    true => Ok(()),
+                    false => Err(std::io::Error::from_raw_os_error(libc::ESRCH)),
+                }
+            });
+        }
     }
     command.spawn()
 }

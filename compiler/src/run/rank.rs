@@ -10,10 +10,7 @@ use msc_runtime::comm::shm::ShmWorld;
 use msc_runtime::plan::Plan;
 use std::io::Write;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-/// How long a rank that fails waits for the one that failed first to say so.
-const SAID_WITHIN: Duration = Duration::from_secs(2);
+use std::time::Duration;
 
 /// `msc run`: runs all ranks, or starts a process for each, or runs the rank that a launcher gave this process.
 ///
@@ -93,11 +90,7 @@ fn one(
         board.tell(&Failure { teller: Some(rank), status: error.exit_code(), text: error.to_string() });
     }
     world.abort();
-    let since = Instant::now();
-    while board.failure().is_none() && since.elapsed() < SAID_WITHIN {
-        std::thread::sleep(Duration::from_millis(2));
-    }
-    match board.failure() {
+    match board.failure_when_said() {
         Some(told) if has_parent || told.teller != Some(rank) => Err(Error::Told { status: told.status }),
         _ => Err(error),
     }

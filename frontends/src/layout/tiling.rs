@@ -80,7 +80,10 @@ pub(super) fn deal(digits: &[Digit], tiles: &[usize]) -> Option<Vec<Vec<Digit>>>
 pub(super) fn of_list(list: &[usize]) -> Option<Vec<Digit>> {
     let mut digits = Vec::new();
     let mut step = 1;
-    if list.first() != Some(&0) {
+    // Every number once: only then the strides are places of one number.
+    let distinct: BTreeSet<usize> = list.iter().copied().collect();
+    if list.first() != Some(&0) || distinct.len() != list.len() || distinct.last() != Some(&(list.len() - 1))
+    {
         return None;
     }
     while step < list.len() {
@@ -109,9 +112,7 @@ pub(super) fn of_list(list: &[usize]) -> Option<Vec<Digit>> {
             .sum();
         list[n] == value
     });
-    // Every number once: only then the strides are places of one number.
-    let distinct: BTreeSet<usize> = list.iter().copied().collect();
-    (counted && distinct.len() == list.len() && distinct.last() == Some(&(list.len() - 1))).then_some(digits)
+    counted.then_some(digits)
 }
 
 /// The coarsest places that tilings have in common.
@@ -179,8 +180,16 @@ mod tests {
         assert_eq!(of_list(&[0, 1, 2, 3]), Some(vec![digit(1, 4)]));
         assert_eq!(of_list(&[0, 2, 4, 6, 1, 3, 5, 7]), Some(vec![digit(1, 2), digit(2, 4)]));
         assert_eq!(of_list(&[0, 4, 1, 5, 2, 6, 3, 7]), Some(vec![digit(1, 4), digit(4, 2)]));
-        for odd in [&[0, 1, 3, 2][..], &[1, 0], &[0, 0], &[], &[0, 2, 1], &[0, 2], &[0, 1, 2, 3, 0, 1, 2, 3]]
-        {
+        for odd in [
+            &[0, 1, 3, 2][..],
+            &[1, 0],
+            &[0, 0],
+            &[],
+            &[0, 2, 1],
+            &[0, 2],
+            &[0, 1, 2, 3, 0, 1, 2, 3],
+            &[0, usize::MAX, 1, 2],
+        ] {
             assert_eq!(of_list(odd), None, "{odd:?}");
         }
     }

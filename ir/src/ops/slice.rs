@@ -218,17 +218,17 @@ impl Operation for Slice {
         r
     }
 
-    fn resized(&self, operands: &[&TensorType], results: &[TensorType]) -> Result<Op> {
+    fn resized(&self, _: &[&TensorType], results: &[TensorType]) -> Result<Op> {
         Ok(match self {
             Slice::Static { start, limit, stride } => {
                 // A dimension taken whole may change size, and so may the pieces of one that is taken in part.
                 let mut sized = (start.clone(), limit.clone());
                 for d in (0..limit.len()).filter(|&d| stride[d] == 1 && limit[d] > start[d]) {
                     let (old, new) = (limit[d] - start[d], results[0].shape[d]);
-                    sized.0[d] = start[d] * new / old;
+                    // In wide numbers: the product of two places of one dimension may be beyond a machine's.
+                    sized.0[d] = (start[d] as u128 * new as u128 / old as u128) as usize;
                     sized.1[d] = sized.0[d] + new;
                 }
-                let _ = operands;
                 Slice::Static { start: sized.0, limit: sized.1, stride: stride.clone() }
             }
             Slice::Dynamic { .. } => Slice::Dynamic { sizes: results[0].shape.clone() },

@@ -42,9 +42,14 @@ fn kind(v: &Value) -> &'static str {
 }
 
 /// The name among `known` that is spelled most like `name`, if any is near.
-pub fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
+fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
     let ranked = known.iter().map(|k| (strsim::damerau_levenshtein(name, k), *k));
     ranked.min().filter(|(d, k)| *d <= k.len().max(name.len()) / 2).map(|(_, k)| k)
+}
+
+/// [`nearest`] as the end of a message, or nothing.
+pub fn did_you_mean(name: &str, known: &[&str]) -> String {
+    nearest(name, known).map(|k| format!(", do you mean `{k}`?")).unwrap_or_default()
 }
 
 const SCHEMA: &str = "docs/topologies.md describes the file";
@@ -64,7 +69,7 @@ impl<'a> At<'a> {
         let Value::Object(fields) = self.value else { return Err(self.expected("an object")) };
         for name in fields.keys() {
             if !known.contains(&name.as_str()) {
-                let near = nearest(name, known).map(|k| format!(", do you mean `{k}`?")).unwrap_or_default();
+                let near = did_you_mean(name, known);
                 let help = format!("fields here are: {}", known.join(", "));
                 let path = format!("{}.{name}", self.path);
                 return Err(refuse(self.file, &path, format!("there is no such field{near}"), help));

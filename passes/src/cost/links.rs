@@ -245,19 +245,14 @@ impl Links {
                 let mut below = 1;
                 let mut longest = 0;
                 for (l, n) in used() {
-                    let peers = below * (n - 1);
-                    let each = bytes.div_ceil(shape.ranks);
+                    let each = bytes.div_ceil(shape.ranks).saturating_mul(below);
                     let ps = match l.kind {
-                        LinkKind::FullMesh => {
-                            l.latency_ps.saturating_add(time(each.saturating_mul(below), l.bytes_per_us))
+                        // What is meant for a part k places on passes through k links.
+                        LinkKind::Ring => {
+                            let half = each.saturating_mul(n - 1).div_ceil(2);
+                            (n - 1).saturating_mul(l.latency_ps.saturating_add(time(half, l.bytes_per_us)))
                         }
-                        LinkKind::Switch => {
-                            l.latency_ps.saturating_add(time(each.saturating_mul(peers), l.bytes_per_us))
-                        }
-                        LinkKind::Ring => (n - 1).saturating_mul(
-                            l.latency_ps
-                                .saturating_add(time(each.saturating_mul(peers).div_ceil(2), l.bytes_per_us)),
-                        ),
+                        _ => exchange(l, n, each),
                     };
                     longest = longest.max(ps);
                     below *= n;

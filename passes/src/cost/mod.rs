@@ -8,7 +8,7 @@ mod json;
 pub mod links;
 pub mod topology;
 
-pub use json::nearest;
+pub use json::did_you_mean;
 
 use links::{Links, Route};
 use msc_ir::module::{AxisId, Mesh};

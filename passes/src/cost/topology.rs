@@ -5,7 +5,7 @@
 //! every group holds consecutive ranks, which is what rank tables of Ascend clusters demand as well.
 
 use super::DeviceModel;
-use super::json::{At, Fields, nearest, refuse};
+use super::json::{At, Fields, did_you_mean, refuse};
 use super::links::{Level, LinkKind, Links, MAX_LEVELS, Route};
 use crate::error::{PassError, Result};
 use msc_ir::module::Mesh;
@@ -253,7 +253,7 @@ fn links(file: &str, top: &Fields<'_>, groups: Sizes) -> Result<(Vec<Group>, Vec
         let within = l.text("within")?;
         let Some(n) = groups.iter().position(|(g, _)| g == within) else {
             let known: Vec<&str> = groups.iter().map(|(g, _)| g.as_str()).collect();
-            let near = nearest(within, &known).map(|k| format!(", do you mean `{k}`?")).unwrap_or_default();
+            let near = did_you_mean(within, &known);
             return Err(l.refuse("within", format!("there is no group `{within}`{near}")));
         };
         let word = l.text("kind")?;

@@ -1,6 +1,8 @@
 //! Programs that several tests use.
 
-use msc_ir::module::{Mesh, MeshAxis};
+use msc_ir::module::{Mesh, MeshAxis, Sharding};
+use msc_ir::tensor::IndexSpace;
+use msc_ir::{Storage, Tensor};
 
 /// A vocabulary-parallel embedding, a two-layer network whose weights are updated, and a mean over the batch.
 #[allow(dead_code)]
@@ -100,4 +102,32 @@ entry "train" @main {
 /// A mesh from names and sizes.
 pub fn mesh(axes: &[(&str, usize)]) -> Mesh {
     Mesh { axes: axes.iter().map(|&(n, size)| MeshAxis { name: n.into(), size }).collect() }
+}
+
+/// A rank's block: of each part of a dimension, the one at the rank's place.
+#[allow(dead_code)]
+pub fn block(mesh: &Mesh, t: &Tensor, s: &Sharding, rank: usize) -> Tensor {
+    // Of each dimension: elements of a part, of a block, and where the block starts in its part.
+    let places: Vec<(usize, usize, usize)> = (0..t.shape.len())
+        .map(|d| {
+            let part = t.shape[d] / s.parts(d);
+            let (mut size, mut start) = (part, 0);
+            for &a in s.axes(d) {
+                size /= mesh.size(a);
+                start += mesh.coordinate(rank, a) * size;
+            }
+            (part, size, start)
+        })
+        .collect();
+    let shape: Vec<usize> = places.iter().enumerate().map(|(d, p)| s.parts(d) * p.1).collect();
+    let values: Vec<f64> = IndexSpace::new(&shape)
+        .map(|ix| {
+            let at = |(i, &(part, size, start)): (&usize, &(usize, usize, usize))| {
+                i / size * part + start + i % size
+            };
+            let flat = ix.iter().zip(&places).map(at).zip(&t.shape).fold(0, |n, (i, m)| n * m + i);
+            t.data.get_f64(flat)
+        })
+        .collect();
+    Tensor::new(shape, Storage::from_f64s(t.dtype(), &values))
 }

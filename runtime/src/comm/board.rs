@@ -7,6 +7,10 @@
 use super::process::{Life, Process};
 use super::shm::segment::Segment;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long others wait for who has claimed the failure to say it.
+const SAID_WITHIN: Duration = Duration::from_secs(2);
 
 /// Streams of a rank whose position is kept. Programs have a compute, a communication and perhaps a swap stream.
 pub const STREAMS: usize = 8;
@@ -120,7 +124,7 @@ impl Board {
     }
 
     fn of(&self, rank: usize, n: usize) -> Option<&AtomicU64> {
-        self.words().get(Board::rank(rank) + n).filter(|_| rank < self.ranks())
+        if rank < self.ranks() { self.words().get(Board::rank(rank) + n) } else { None }
     }
 
     /// Writes the header of an empty board.
@@ -136,7 +140,9 @@ impl Board {
 
     /// Number of ranks.
     pub fn ranks(&self) -> usize {
-        (self.word(RANKS).load(Ordering::SeqCst) as usize).saturating_sub(1)
+        // Never more than there is memory for, whatever a damaged file says.
+        let room = self.words().len().saturating_sub(HEADER + TEXT) / RANK;
+        (self.word(RANKS).load(Ordering::SeqCst) as usize).saturating_sub(1).min(room)
     }
 
     /// A number that no other run's board has.
@@ -178,7 +184,7 @@ impl Board {
     }
 
     fn process_of(&self, rank: usize) -> Option<Process> {
-        self.read_process(Board::rank(rank) + PROCESS).filter(|_| rank < self.ranks())
+        if rank < self.ranks() { self.read_process(Board::rank(rank) + PROCESS) } else { None }
     }
 
     /// What a rank's process does.
@@ -238,12 +244,12 @@ impl Board {
 
     /// Says why the run failed, after a [`Board::claim`].
     pub fn tell(&self, failure: &Failure) {
-        let mut text = failure.text.as_str();
-        while text.len() > 8 * TEXT {
-            // Cut between characters.
-            let end = (0..=8 * TEXT).rev().find(|&n| text.is_char_boundary(n)).unwrap_or(0);
-            text = &text[..end];
+        // Cut between characters.
+        let mut end = failure.text.len().min(8 * TEXT);
+        while !failure.text.is_char_boundary(end) {
+            end -= 1;
         }
+        let text = &failure.text[..end];
         for (n, piece) in text.as_bytes().chunks(8).enumerate() {
             let mut word = [0; 8];
             word[..piece.len()].copy_from_slice(piece);
@@ -253,6 +259,18 @@ impl Board {
         self.word(STATUS).store(failure.status.into(), Ordering::SeqCst);
         self.word(TELLER).store(failure.teller.map_or(0, |r| r as u64 + 1), Ordering::SeqCst);
         self.word(FAILURE).store(2, Ordering::SeqCst);
+    }
+
+    /// Why the run failed: waits a little for who has claimed it to say so.
+    pub fn failure_when_said(&self) -> Option<Failure> {
+        let since = Instant::now();
+        loop {
+            let said = self.failure();
+            if said.is_some() || since.elapsed() > SAID_WITHIN {
+                return said;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
     }
 
     /// Why the run failed, if it is said.

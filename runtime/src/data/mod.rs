@@ -190,7 +190,7 @@ pub fn write<'a>(
         }
         _ => return Err(bad_extension(path)),
     };
-    readable(file.path()).map_err(io)?;
+    readable(file.path(), 0o644).map_err(io)?;
     file.persist(path).map_err(|e| io(e.error))?;
     Ok(())
 }
@@ -223,14 +223,14 @@ fn bad_extension(path: &Path) -> DataError {
     DataError::Format { path: path.to_path_buf(), message }
 }
 
-/// Temporary files are their owner's alone; results are as readable as any new file.
+/// Temporary files and folders are their owner's alone; results are as readable as any new one, which `mode` says.
 #[cfg(unix)]
-fn readable(path: &Path) -> std::io::Result<()> {
+fn readable(path: &Path, mode: u32) -> std::io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o644))
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
 }
 
 #[cfg(not(unix))]
-fn readable(_: &Path) -> std::io::Result<()> {
+fn readable(_: &Path, _: u32) -> std::io::Result<()> {
     Ok(())
 }

@@ -4,7 +4,6 @@
 //! the same tensors in the same order.
 
 use super::Divergence;
-use super::place::program_of;
 use super::rank::Rank;
 use crate::comm::{CommError, Communicator};
 use crate::layout::{Block, block_start};
@@ -37,7 +36,7 @@ struct Pasted<'a> {
 
 impl Wanted<'_> {
     fn local(&self, rank: usize) -> &TensorType {
-        let p = program_of(self.plan, rank);
+        let p = self.plan.program_of(rank);
         &p.buffer((self.buffer)(p)).ty
     }
 

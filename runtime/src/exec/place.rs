@@ -33,7 +33,7 @@ impl fmt::Display for Place {
 impl Place {
     /// Where a rank is that executes an instruction.
     pub(super) fn of(plan: &Plan, rank: usize, step: usize, instruction: usize) -> Box<Place> {
-        let p = program_of(plan, rank);
+        let p = plan.program_of(rank);
         let (what, source) = match p.instructions.get(instruction) {
             Some(i) => (what(plan, p, rank, i), source(plan, p, instruction, i)),
             None => (String::new(), String::new()),
@@ -45,12 +45,6 @@ impl Place {
     pub(super) fn between(rank: usize, step: usize, what: &str) -> Box<Place> {
         Box::new(Place { rank, step, instruction: None, what: what.to_string(), source: String::new() })
     }
-}
-
-/// The program of a rank.
-pub(super) fn program_of(plan: &Plan, rank: usize) -> &Program {
-    let contains = |p: &&Program| p.class.contains(plan.mesh(), rank);
-    plan.programs.iter().find(contains).unwrap_or(&plan.programs[0])
 }
 
 /// The communicator that an action uses.
@@ -65,7 +59,7 @@ pub(super) fn communicator(a: &Action) -> Option<CommunicatorId> {
 
 /// The ranks that an instruction of a rank communicates with, this one among them.
 pub(super) fn group(plan: &Plan, rank: usize, instruction: usize) -> Vec<usize> {
-    let p = program_of(plan, rank);
+    let p = plan.program_of(rank);
     let c = p.instructions.get(instruction).and_then(|i| communicator(&i.action));
     c.map_or(Vec::new(), |c| plan.mesh().group(rank, &p.communicators[c.0 as usize].axes))
 }

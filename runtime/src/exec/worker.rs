@@ -17,9 +17,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a process waits for another to say why the run failed, once it has begun to.
-const SAID_WITHIN: Duration = Duration::from_secs(2);
-
 /// How long the process that started the ranks has to say how one of them died: it knows more.
 const PARENT_KNOWS: Duration = Duration::from_millis(300);
 
@@ -187,16 +184,12 @@ impl Run {
 
     /// What another process says of the failure.
     fn elsewhere(&self) -> RunError {
-        let since = Instant::now();
-        loop {
-            if let Some(Failure { text, status, .. }) = self.world.board().failure() {
-                return RunError::Elsewhere { text, status };
-            }
-            if since.elapsed() > SAID_WITHIN {
+        match self.world.board().failure_when_said() {
+            Some(Failure { text, status, .. }) => RunError::Elsewhere { text, status },
+            None => {
                 let text = "MSC-N0002: the run failed in another process, which did not say why".into();
-                return RunError::Elsewhere { text, status: 1 };
+                RunError::Elsewhere { text, status: 1 }
             }
-            std::thread::sleep(Duration::from_millis(2));
         }
     }
 }

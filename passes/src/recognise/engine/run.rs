@@ -246,12 +246,17 @@ pub(crate) fn place(rule: &Rule, m: &Match, values: &BTreeMap<Id, Vec<At>>) -> O
     roots.find_map(|i| values.get(&i.class)?.first().copied())
 }
 
+/// Whether a fact is taken for known, because what is not known of it is the sign of an operand.
+pub(super) fn is_taken(graph: &Graph, fact: Fact, m: &Match) -> bool {
+    let is_operand = |part| m.class(part).is_some_and(|i| graph[i.class].data.splat.is_none());
+    matches!(fact, Fact::PositiveBut(part) if is_operand(part))
+}
+
 /// Whether the facts that a rule needs are known.
 pub fn facts_hold(graph: &Graph, rule: &Rule, m: &Match) -> std::result::Result<(), WhyNot> {
     for &(variable, fact) in rule.facts {
         let known = m.class(variable).is_some_and(|i| graph[i.class].data.facts.holds(fact));
-        let open = |part| m.class(part).is_some_and(|i| graph[i.class].data.splat.is_none());
-        if !known && !matches!(fact, Fact::PositiveBut(part) if open(part)) {
+        if !known && !is_taken(graph, fact, m) {
             return Err(WhyNot::Fact { variable, fact });
         }
     }

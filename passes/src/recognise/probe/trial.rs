@@ -104,12 +104,8 @@ impl Trial<'_> {
 
     /// Refuses slices in which something depends on indices beyond the sizes that are tried: it would not be seen.
     fn expect_visible(&self, indices: &[Indexed]) -> Result<(), String> {
-        let cut = |&(v, d): &(msc_ir::ValueId, usize)| {
-            self.atoms
-                .dim(v, d)
-                .iter()
-                .any(|a| !self.atoms.is_whole(*a) && !self.atoms.is_piece(*a) && !self.slice.kept.contains(a))
-        };
+        let cut =
+            |&(v, d): &(msc_ir::ValueId, usize)| self.atoms.dim(v, d).iter().any(|a| !self.is_fixed(*a));
         if self.slice.indexed.iter().any(cut) && !iotas_are_compared(&self.slice.graph, indices) {
             return Err(
                 "it depends on indices otherwise than by masks, which smaller sizes do not show".into()
@@ -126,6 +122,11 @@ impl Trial<'_> {
         }
     }
 
+    /// Whether an atom keeps its size in every trial.
+    fn is_fixed(&self, a: AtomId) -> bool {
+        self.atoms.is_whole(a) || self.atoms.is_piece(a) || self.slice.kept.contains(&a)
+    }
+
     /// The least size of atoms that are cut: masks must show their edges.
     fn floor(&self) -> usize {
         let edges = self.slice.bands.iter().flat_map(Band::edges).chain(self.edges.iter().copied());
@@ -138,8 +139,7 @@ impl Trial<'_> {
         let mut out = BTreeMap::new();
         for a in self.atoms.all() {
             let n = self.atoms.size(a);
-            let fixed = self.atoms.is_whole(a) || self.atoms.is_piece(a) || self.slice.kept.contains(&a);
-            if !fixed && n > 1 {
+            if !self.is_fixed(a) && n > 1 {
                 let m = sizes[out.len() % sizes.len()].max(floor);
                 out.insert(a, n.min(m));
             }

@@ -51,6 +51,7 @@ functions! {
     comm_size: "MPI_Comm_size"(Handle, *mut c_int);
     comm_dup: "MPI_Comm_dup"(Handle, *mut Handle);
     comm_set_errhandler: "MPI_Comm_set_errhandler"(Handle, Handle);
+    comm_get_attr: "MPI_Comm_get_attr"(Handle, c_int, *mut c_void, *mut c_int);
     isend: "MPI_Isend"(*const c_void, c_int, Handle, c_int, c_int, Handle, *mut Handle);
     irecv: "MPI_Irecv"(*mut c_void, c_int, Handle, c_int, c_int, Handle, *mut Handle);
     test: "MPI_Test"(*mut Handle, *mut c_int, *mut Status);
@@ -63,6 +64,10 @@ functions! {
     allreduce: "MPI_Allreduce"(*const c_void, *mut c_void, c_int, Handle, Handle, Handle);
     allgather: "MPI_Allgather"(*const c_void, c_int, Handle, *mut c_void, c_int, Handle, Handle);
 }
+
+/// The attribute `MPI_TAG_UB`, as Open MPI numbers it, and what the standard promises of it.
+const TAG_UB: c_int = 0;
+const LEAST_TAG_UB: c_int = 32767;
 
 /// The opened library, for good: it cannot be closed safely.
 pub(super) struct Mpi {
@@ -134,6 +139,17 @@ impl Mpi {
         // SAFETY: a valid communicator and a place for another.
         checked("MPI_Comm_dup", unsafe { (self.f.comm_dup)(self.world, &mut new) })?;
         Ok(new)
+    }
+
+    /// The largest tag that a message may have.
+    pub fn largest_tag(&self) -> Result<c_int, String> {
+        let (mut at, mut found): (*mut c_int, c_int) = (std::ptr::null_mut(), 0);
+        // SAFETY: a valid communicator and places for the answers; the attribute is a number that lives as long as MPI.
+        unsafe {
+            let status = (self.f.comm_get_attr)(self.world, TAG_UB, (&raw mut at).cast(), &mut found);
+            checked("MPI_Comm_get_attr", status)?;
+            Ok(if found != 0 && !at.is_null() { (*at).max(LEAST_TAG_UB) } else { LEAST_TAG_UB })
+        }
     }
 
     /// Rank and number of ranks.

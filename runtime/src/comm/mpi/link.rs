@@ -7,8 +7,8 @@ use super::super::point::Link;
 use super::super::shm::group::{board_trouble, is_excused};
 use super::super::shm::group_id;
 use super::super::{CommError, Result};
+use super::Shared;
 use super::library::{Handle, Status, checked};
-use super::{Shared, WORD_TAG};
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -84,7 +84,7 @@ impl Group {
             id,
             // MPI tells messages of groups apart by this, headers by the whole number: two groups of one number, which
             // is most unlikely, are an error and not a wrong result.
-            tag: (id % WORD_TAG as u64) as c_int,
+            tag: (id % (shared.largest_tag as u64 + 1)) as c_int,
             to: lanes().collect(),
             from: lanes().collect(),
         };

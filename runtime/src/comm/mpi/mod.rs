@@ -21,8 +21,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The tag of what ranks say beside their calls. Those of groups are below.
-const WORD_TAG: c_int = i32::MAX - 1;
+/// The tag of what ranks say beside their calls, which goes over a communicator of its own.
+const WORD_TAG: c_int = 0;
 
 /// Bytes of such a message at most.
 const WORD_BYTES: usize = 9 << 10;
@@ -44,6 +44,8 @@ struct Shared {
     /// For the messages of groups, and for what ranks say beside.
     messages: Handle,
     words: Handle,
+    /// The largest tag that MPI takes: with some networks it is far below the type's.
+    largest_tag: c_int,
     rank: usize,
     ranks: usize,
     board: Arc<Board>,
@@ -91,7 +93,8 @@ impl MpiWorld {
         let _ = std::fs::remove_file(board_path(&job));
         let board = Arc::new(board?);
         let (aborted, waiting, turn) = (AtomicBool::new(false), Mutex::default(), Mutex::new(()));
-        let shared = Shared { mpi, messages, words, rank, ranks, board, aborted, waiting, turn };
+        let largest_tag = mpi.largest_tag().map_err(failed)?;
+        let shared = Shared { mpi, messages, words, largest_tag, rank, ranks, board, aborted, waiting, turn };
         Ok(MpiWorld { shared: Arc::new(shared), timeout, groups: Arc::default() })
     }
 

@@ -182,6 +182,7 @@ impl Shards {
             return Err(self.refuse(format!("`{name}`: {INDEX} says a shape without a size: {:?}", t.shape)));
         }
         let mut blocks: Vec<(usize, Place, String)> = Vec::new();
+        let mut before: BTreeMap<usize, usize> = BTreeMap::new();
         for b in &t.blocks {
             let place =
                 Place { start: b.start.iter().copied().collect(), size: b.shape.iter().copied().collect() };
@@ -194,7 +195,9 @@ impl Shards {
             }
             let Some(&file) = files.get(&b.file) else { continue };
             let want = TensorType::new(dtype, b.shape.iter().copied());
-            let stored = stored_name(name, blocks.iter().filter(|(f, ..)| *f == file).count());
+            let n = before.entry(file).or_default();
+            let stored = stored_name(name, *n);
+            *n += 1;
             let (found, _) = self.files[file].view(&stored)?;
             if found != want {
                 let message = format!("`{name}`: {} holds {found}, {INDEX} says {want}", b.file);

@@ -5,7 +5,7 @@
 
 use super::cover::Place;
 use super::{INDEX, Index, IndexBlock, IndexTensor, Placed, VERSION, placed, refuse, stored_name};
-use crate::data::{DataError, folder, safetensors};
+use crate::data::{DataError, folder, readable, safetensors};
 use crate::layout::Block;
 use crate::plan::Plan;
 use msc_ir::Tensor;
@@ -85,7 +85,12 @@ pub fn write(
 ) -> Result<(), DataError> {
     check_folder(path)?;
     let io = |error| DataError::Io { path: path.to_path_buf(), error };
-    let new = tempfile::Builder::new().prefix(".msc").tempdir_in(folder(path)).map_err(io)?;
+    // A link or `.` stands for the folder itself: that is what is renamed, and what the new one must lie beside.
+    let at: PathBuf = match path.is_dir() {
+        true => path.canonicalize().map_err(io)?,
+        false => path.components().collect(),
+    };
+    let new = tempfile::Builder::new().prefix(".msc").tempdir_in(folder(&at)).map_err(io)?;
     let mut ranks: BTreeMap<usize, Vec<(&Placed, &Place)>> = BTreeMap::new();
     for t in tensors {
         for (rank, place) in &t.blocks {
@@ -117,9 +122,10 @@ pub fn write(
         }
         out.into_inner().map_err(|e| io(e.into_error()))?.sync_all().map_err(io)?;
     }
-    let index = serde_json::to_string_pretty(&index(tensors, mesh, steps)).unwrap_or_default();
-    std::fs::write(new.path().join(INDEX), index + "\n").map_err(io)?;
-    replace(new, path).map_err(io)
+    let index = serde_json::to_string_pretty(&index(tensors, mesh, steps)).map_err(|e| io(e.into()))?;
+    let mut file = std::fs::File::create(new.path().join(INDEX)).map_err(io)?;
+    file.write_all((index + "\n").as_bytes()).and_then(|()| file.sync_all()).map_err(io)?;
+    replace(new, &at).map_err(io)
 }
 
 fn file_name(rank: usize) -> String {
@@ -140,45 +146,32 @@ fn index(tensors: &[Placed], mesh: &Mesh, steps: Option<u64>) -> Index {
     Index {
         version: VERSION,
         steps,
-        mesh: mesh.axes.iter().map(|a| (a.name.clone(), a.size)).collect(),
+        mesh: mesh.sizes(),
         tensors: tensors.iter().map(|t| (t.name.clone(), tensor(t))).collect(),
     }
 }
 
 /// Puts a complete folder in the place of an older one.
 fn replace(new: tempfile::TempDir, path: &Path) -> std::io::Result<()> {
-    readable(new.path())?;
-    // Without a slash at the end: renaming is of the folder itself.
-    let path: PathBuf = path.components().collect();
+    readable(new.path(), 0o755)?;
+    // From here on what was written stays, whatever fails.
+    let kept = new.keep();
     let old = match path.is_dir() {
         true => {
-            let aside = tempfile::Builder::new().prefix(".msc").tempdir_in(folder(&path))?;
-            std::fs::rename(&path, aside.path())?;
+            let aside = tempfile::Builder::new().prefix(".msc").tempdir_in(folder(path))?;
+            std::fs::rename(path, aside.path())?;
             Some(aside)
         }
         false => None,
     };
-    let kept = new.keep();
-    match (std::fs::rename(&kept, &path), old) {
+    match (std::fs::rename(&kept, path), old) {
         (Ok(()), _) => Ok(()),
         (Err(e), old) => {
             // What was there comes back; what was written is left where it is.
             if let Some(old) = old {
-                std::fs::rename(old.keep(), &path)?;
+                std::fs::rename(old.keep(), path)?;
             }
             Err(e)
         }
     }
-}
-
-/// Temporary folders are their owner's alone; results are as readable as any new folder.
-#[cfg(unix)]
-fn readable(path: &Path) -> std::io::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755))
-}
-
-#[cfg(not(unix))]
-fn readable(_: &Path) -> std::io::Result<()> {
-    Ok(())
 }

@@ -8,10 +8,10 @@ use context::{AsIs, Context};
 use filter::Filter;
 use roots::{computed, extend, is_computed, root_at};
 
-use super::facts::Fact;
 use super::label::{Indexed, positional};
 use super::polynomial;
 use super::rule::{Binding, Frame, Match, Rule};
+use super::run::is_taken;
 use super::term::{Graph, Node, behind_barriers};
 use super::view::{Views, is_product};
 use egg::Id;
@@ -225,11 +225,8 @@ impl<'g> Searcher<'g> {
 
 /// The classes that a rule takes for positive, because what is not known of them is the sign of an operand.
 fn taken_for_positive<'m>(graph: &'m Graph, rule: &'m Rule, m: &'m Match) -> impl Iterator<Item = Id> + 'm {
-    let open = |part| m.class(part).is_some_and(|i| graph[i.class].data.splat.is_none());
-    rule.facts.iter().filter_map(move |&(variable, fact)| match fact {
-        Fact::PositiveBut(part) if open(part) => m.class(variable).map(|i| graph.find(i.class)),
-        _ => None,
-    })
+    let taken = rule.facts.iter().filter(|(_, fact)| is_taken(graph, *fact, m));
+    taken.filter_map(|(variable, _)| m.class(variable).map(|i| graph.find(i.class)))
 }
 
 fn class_of(graph: &Graph, b: &Binding) -> Option<Id> {
