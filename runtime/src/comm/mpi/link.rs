@@ -4,8 +4,7 @@
 //! taken back, and its memory must stay. For each peer two messages may be under way in each direction.
 
 use super::super::point::Link;
-use super::super::shm::group::{board_trouble, is_excused};
-use super::super::shm::group_id;
+use super::super::point::party::Party;
 use super::super::{CommError, Result};
 use super::Shared;
 use super::library::{Handle, Status, checked};
@@ -43,9 +42,7 @@ struct Lane {
 /// The messages of a group.
 pub(in crate::comm) struct Group {
     shared: Arc<Shared>,
-    members: Vec<usize>,
-    me: usize,
-    id: u64,
+    party: Party,
     tag: c_int,
     to: Vec<Mutex<Lane>>,
     from: Vec<Mutex<Lane>>,
@@ -69,26 +66,24 @@ fn lock(lane: &Mutex<Lane>) -> MutexGuard<'_, Lane> {
 
 impl Group {
     /// Makes the group's buffers and expects messages.
-    pub(super) fn join(shared: &Arc<Shared>, members: &[usize], me: usize, tag: u64) -> Result<Group> {
-        let id = group_id(members, tag);
-        let peers = (members.len() - 1).max(1);
+    pub(super) fn join(shared: &Arc<Shared>, party: Party) -> Result<Group> {
+        let (members, me, id) = (party.members.len(), party.me, party.id);
+        let peers = (members - 1).max(1);
         let bytes = (BUFFERS / (2 * UNDER_WAY * peers)).clamp(LEAST, LARGEST);
         let lanes = || {
             let count = |p| if p == me { 0 } else { UNDER_WAY };
-            (0..members.len()).map(move |p| Lane::new(count(p), bytes))
+            (0..members).map(move |p| Lane::new(count(p), bytes))
         };
         let group = Group {
             shared: Arc::clone(shared),
-            members: members.to_vec(),
-            me,
-            id,
+            party,
             // MPI tells messages of groups apart by this, headers by the whole number: two groups of one number, which
             // is most unlikely, are an error and not a wrong result.
             tag: (id % (shared.largest_tag as u64 + 1)) as c_int,
             to: lanes().collect(),
             from: lanes().collect(),
         };
-        for p in 0..members.len() {
+        for p in 0..members {
             for m in lock(&group.from[p]).messages.iter_mut() {
                 group.expect(p, m)?;
             }
@@ -104,7 +99,7 @@ impl Group {
     fn expect(&self, from: usize, m: &mut Message) -> Result<()> {
         let (s, mut request) = (&self.shared, std::ptr::null_mut());
         let (data, n, rank) =
-            (m.buffer.as_mut_ptr().cast(), m.buffer.len() as c_int, self.members[from] as c_int);
+            (m.buffer.as_mut_ptr().cast(), m.buffer.len() as c_int, self.party.members[from] as c_int);
         let _turn = s.turn();
         // SAFETY: the buffer is left alone until the request is complete.
         let status =
@@ -167,32 +162,13 @@ impl Drop for Group {
     }
 }
 
-/// A group with what its calls need.
-pub(in crate::comm) struct MpiLink {
-    pub group: Arc<Group>,
-    pub timeout: Duration,
-    pub between: bool,
-}
-
-impl Link for MpiLink {
-    fn me(&self) -> usize {
-        self.group.me
-    }
-
-    fn members(&self) -> &[usize] {
-        &self.group.members
-    }
-
-    fn id(&self) -> u64 {
-        self.group.id
-    }
-
-    fn timeout(&self) -> Duration {
-        self.timeout
+impl Link for Group {
+    fn party(&self) -> &Party {
+        &self.party
     }
 
     fn push(&self, to: usize, bytes: &[u8]) -> Result<usize> {
-        let g = &*self.group;
+        let g = self;
         let mut lane = lock(&g.to[to]);
         let next = lane.next;
         let Some(m) = lane.messages.get_mut(next) else { return Ok(0) };
@@ -202,7 +178,7 @@ impl Link for MpiLink {
         let n = bytes.len().min(m.buffer.len());
         m.buffer[..n].copy_from_slice(&bytes[..n]);
         let (s, mut request) = (&g.shared, std::ptr::null_mut());
-        let (data, count, rank) = (m.buffer.as_ptr().cast(), n as c_int, g.members[to] as c_int);
+        let (data, count, rank) = (m.buffer.as_ptr().cast(), n as c_int, g.party.members[to] as c_int);
         let turn = s.turn();
         // SAFETY: the buffer is left alone until the request is complete.
         let sent = unsafe { (s.mpi.f.isend)(data, count, s.mpi.byte, rank, g.tag, s.messages, &mut request) };
@@ -214,7 +190,7 @@ impl Link for MpiLink {
     }
 
     fn pop(&self, from: usize, into: &mut [u8]) -> Result<usize> {
-        let g = &*self.group;
+        let g = self;
         let mut lane = lock(&g.from[from]);
         let next = lane.next;
         let Some(m) = lane.messages.get_mut(next) else { return Ok(0) };
@@ -244,17 +220,13 @@ impl Link for MpiLink {
     }
 
     fn trouble(&self, call: &'static str, awaited: &[usize]) -> Option<CommError> {
-        let s = &self.group.shared;
+        let s = &self.shared;
         if !awaited.is_empty() {
             s.hear();
         }
         if s.aborted.load(Ordering::SeqCst) {
             return Some(CommError::Aborted { call });
         }
-        board_trouble(&s.board, call, awaited.iter().map(|&p| self.group.members[p]))
-    }
-
-    fn excuses(&self, awaited: &[usize]) -> bool {
-        self.between && awaited.iter().all(|&p| is_excused(&self.group.shared.board, self.group.members[p]))
+        self.party.trouble(call, awaited)
     }
 }

@@ -10,12 +10,13 @@ mod library;
 mod link;
 
 use super::board::{Board, Failure};
-use super::point::{PointCommunicator, PointWorld};
+use super::point::PointWorld;
+use super::point::party::{Groups, Party, communicator};
 use super::shm::{JoinError, board_path, fresh_number, join_board};
-use super::{Communicator, Result, World, arguments};
+use super::{Communicator, Result, World};
 use library::{ANY_SOURCE, Handle, Mpi, Status, checked};
-use link::{Group, MpiLink};
-use std::collections::{BTreeMap, BTreeSet};
+use link::Group;
+use std::collections::BTreeSet;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -61,14 +62,12 @@ unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}
 
-type Groups = BTreeMap<(Vec<usize>, u64), Arc<Group>>;
-
 /// One rank's end of the world of MPI.
 #[derive(Clone)]
 pub struct MpiWorld {
     shared: Arc<Shared>,
     timeout: Duration,
-    groups: Arc<Mutex<Groups>>,
+    groups: Arc<Groups<Group>>,
 }
 
 impl MpiWorld {
@@ -223,23 +222,7 @@ impl World for MpiWorld {
     }
 
     fn communicator(&self, rank: usize, members: &[usize], tag: u64) -> Result<Box<dyn Communicator>> {
-        let me = arguments::position(rank, members, self.ranks())?;
-        if rank != self.shared.rank {
-            return arguments::argument("communicator", format!("rank {rank} is in another process"));
-        }
-        // A thread that panics while it holds the lock leaves the map whole.
-        let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (members.to_vec(), tag);
-        let group = match groups.get(&key) {
-            Some(g) => Arc::clone(g),
-            None => {
-                let g = Arc::new(Group::join(&self.shared, members, me, tag)?);
-                groups.insert(key, Arc::clone(&g));
-                g
-            }
-        };
-        let link = MpiLink { group, timeout: self.timeout, between: tag == super::BETWEEN };
-        Ok(Box::new(PointCommunicator::new(self.clone(), link)))
+        communicator(self, rank, members, tag)
     }
 
     fn abort(&self) {
@@ -281,5 +264,17 @@ impl World for MpiWorld {
 }
 
 impl PointWorld for MpiWorld {
-    type Link = MpiLink;
+    type Link = Group;
+
+    fn groups(&self) -> &Groups<Group> {
+        &self.groups
+    }
+
+    fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    fn join(&self, party: Party) -> Result<Group> {
+        Group::join(&self.shared, party)
+    }
 }

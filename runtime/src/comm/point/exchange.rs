@@ -43,7 +43,12 @@ impl<'a> Peer<'a> {
         if self.sent < HEADER {
             let lead = self.send.len().min(LEAD);
             let mut first = [0; HEADER + LEAD];
-            first[..HEADER].copy_from_slice(&header(link.id(), call, self.send.len(), self.receive.len()));
+            first[..HEADER].copy_from_slice(&header(
+                link.party().id,
+                call,
+                self.send.len(),
+                self.receive.len(),
+            ));
             first[HEADER..HEADER + lead].copy_from_slice(&self.send[..lead]);
             self.sent += link.push(self.position, &first[self.sent..HEADER + lead])?;
         }
@@ -70,7 +75,7 @@ impl<'a> Peer<'a> {
 
     /// Whether the header that has come is that of the call that should come.
     fn judge(&self, link: &impl Link, call: Call, theirs: Call) -> Result<()> {
-        if self.header == header(link.id(), theirs, self.receive.len(), self.send.len()) {
+        if self.header == header(link.party().id, theirs, self.receive.len(), self.send.len()) {
             return Ok(());
         }
         let word = |n: usize| {
@@ -78,7 +83,7 @@ impl<'a> Peer<'a> {
             w.copy_from_slice(&self.header[8 * n..8 * n + 8]);
             u64::from_le_bytes(w)
         };
-        let found = Call::decode([word(1), word(2)]).filter(|_| word(0) == link.id());
+        let found = Call::decode([word(1), word(2)]).filter(|_| word(0) == link.party().id);
         let Some(found) = found else {
             return Err(CommError::Argument {
                 call: call.name(),
@@ -94,10 +99,10 @@ impl<'a> Peer<'a> {
             true => (counts(call, self.send.len(), self.receive.len()), counts(found, sent, expected)),
             false => (call.describe(), found.describe()),
         };
-        let (one, two) = ((link.me(), mine), (self.position, other));
+        let (one, two) = ((link.party().me, mine), (self.position, other));
         // In the group's order, so that all ranks say the same.
         let (a, b) = if one.0 < two.0 { (one, two) } else { (two, one) };
-        let members = link.members();
+        let members = &link.party().members;
         Err(CommError::Mismatch { rank: members[a.0], call: a.1, other_rank: members[b.0], other: b.1 })
     }
 }
@@ -154,14 +159,14 @@ pub(super) fn exchange(link: &impl Link, call: Call, theirs: Call, mut peers: Ve
             // What a rank sent before it ended may have come since the last look.
             continue;
         }
-        if now - since >= link.timeout() {
+        if now - since >= link.party().timeout {
             excuses += 1;
-            if excuses < EXCUSED && link.excuses(&awaited) {
+            if excuses < EXCUSED && link.party().excuses(&awaited) {
                 since = now;
                 continue;
             }
-            let missing = awaited.iter().map(|&p| link.members()[p]).collect();
-            return Err(CommError::Timeout { call: call.name(), missing, timeout: link.timeout() });
+            let missing = awaited.iter().map(|&p| link.party().members[p]).collect();
+            return Err(CommError::Timeout { call: call.name(), missing, timeout: link.party().timeout });
         }
     }
 }

@@ -6,14 +6,16 @@
 //! different things are told apart.
 
 mod exchange;
+pub(super) mod party;
 
 use super::arguments::{self, equal_parts, part, whole_elements};
 use super::call::Call;
 use super::{CommError, Communicator, Result, World, reduce::reduce_at};
 use exchange::{Peer, exchange};
 use msc_ir::{DType, Monoid};
+use party::{Groups, Party};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// Bytes of a part that is combined at a time: parts of all ranks stay in the second-level cache.
@@ -25,17 +27,8 @@ const SMALL: usize = 16 << 10;
 /// Moves bytes between the ranks of a group, in order for each pair and direction. Nothing here waits but
 /// [`Link::rest`].
 pub(super) trait Link: Send + Sync {
-    /// Position in the group.
-    fn me(&self) -> usize;
-
-    /// The ranks of the world, in the group's order.
-    fn members(&self) -> &[usize];
-
-    /// A number of the group that its members know.
-    fn id(&self) -> u64;
-
-    /// How long a call waits without anything coming.
-    fn timeout(&self) -> Duration;
+    /// The group.
+    fn party(&self) -> &Party;
 
     /// Takes a beginning of `bytes`, or nothing; how many.
     fn push(&self, to: usize, bytes: &[u8]) -> Result<usize>;
@@ -51,35 +44,42 @@ pub(super) trait Link: Send + Sync {
     fn rest(&self, ticket: u32, rounds: u32);
 
     /// What ends a call that waits for the positions `awaited`: the world was aborted, a process is gone.
-    fn trouble(&self, call: &'static str, awaited: &[usize]) -> Option<CommError>;
-
-    /// Whether these positions may come later than the timeout, because they are alive and at nothing that should
-    /// be quick.
-    fn excuses(&self, awaited: &[usize]) -> bool;
+    fn trouble(&self, call: &'static str, awaited: &[usize]) -> Option<CommError> {
+        self.party().trouble(call, awaited)
+    }
 }
 
 /// The ranks that groups are made of.
 pub(super) trait PointWorld: World + Clone + 'static {
     /// What moves bytes in a group.
     type Link: Link;
+
+    /// The groups that this process is in.
+    fn groups(&self) -> &Groups<Self::Link>;
+
+    /// How long a call waits without anything coming.
+    fn timeout(&self) -> Duration;
+
+    /// Comes to a group.
+    fn join(&self, party: Party) -> Result<Self::Link>;
 }
 
 /// A group over a link.
 pub(super) struct PointCommunicator<W: PointWorld> {
     world: W,
-    link: W::Link,
+    link: Arc<W::Link>,
     failed: AtomicBool,
     /// Parts of other ranks, to be combined.
     parts: Mutex<Vec<u8>>,
 }
 
 impl<W: PointWorld> PointCommunicator<W> {
-    pub fn new(world: W, link: W::Link) -> PointCommunicator<W> {
+    fn new(world: W, link: Arc<W::Link>) -> PointCommunicator<W> {
         PointCommunicator { world, link, failed: AtomicBool::new(false), parts: Mutex::default() }
     }
 
     fn others(&self) -> impl Iterator<Item = usize> {
-        let me = self.link.me();
+        let me = self.link.party().me;
         (0..self.size()).filter(move |&r| r != me)
     }
 
@@ -92,7 +92,7 @@ impl<W: PointWorld> PointCommunicator<W> {
         if let Some(e) = self.link.trouble(call.name(), &[]) {
             return Err(e);
         }
-        let done = exchange(&self.link, call, theirs, peers);
+        let done = exchange(&*self.link, call, theirs, peers);
         if done.is_err() {
             self.failed.store(true, Ordering::SeqCst);
         }
@@ -124,7 +124,7 @@ impl<W: PointWorld> PointCommunicator<W> {
         let mut peers = Vec::new();
         let mut inputs = Vec::new();
         for r in 0..self.size() {
-            if r == self.link.me() {
+            if r == self.link.party().me {
                 inputs.push(input);
                 continue;
             }
@@ -144,16 +144,16 @@ impl<W: PointWorld> PointCommunicator<W> {
 
 impl<W: PointWorld> Communicator for PointCommunicator<W> {
     fn rank(&self) -> usize {
-        self.link.me()
+        self.link.party().me
     }
 
     fn size(&self) -> usize {
-        self.link.members().len()
+        self.link.party().members.len()
     }
 
     fn all_reduce(&self, data: &mut [u8], dtype: DType, monoid: Monoid) -> Result<()> {
         whole_elements("all_reduce", data.len(), dtype)?;
-        let (n, me, width) = (self.size(), self.link.me(), dtype.size_bytes());
+        let (n, me, width) = (self.size(), self.link.party().me, dtype.size_bytes());
         let call = Call::AllReduce { dtype, monoid, bytes: data.len() };
         if data.is_empty() {
             return self.meet(call);
@@ -194,7 +194,7 @@ impl<W: PointWorld> Communicator for PointCommunicator<W> {
         for r in 0..self.size() {
             let (part, tail) = rest.split_at_mut(bytes);
             rest = tail;
-            if r == self.link.me() {
+            if r == self.link.party().me {
                 part.copy_from_slice(input);
             } else {
                 peers.push(Peer::new(r, input, part));
@@ -214,7 +214,7 @@ impl<W: PointWorld> Communicator for PointCommunicator<W> {
         }
         for (k, out) in output.chunks_mut(BLOCK).enumerate() {
             let block = |r: usize| input[r * bytes + k * BLOCK..].as_ptr();
-            let (me, length) = (self.link.me(), out.len());
+            let (me, length) = (self.link.party().me, out.len());
             self.combine(call, (dtype, monoid), block, |_| length, (block(me), out.as_mut_ptr(), length))?;
         }
         Ok(())
@@ -237,7 +237,7 @@ impl<W: PointWorld> Communicator for PointCommunicator<W> {
     fn broadcast(&self, root: usize, data: &mut [u8]) -> Result<()> {
         arguments::root("broadcast", root, self.size())?;
         let call = Call::Broadcast { root, bytes: data.len() };
-        if root == self.link.me() {
+        if root == self.link.party().me {
             let data = &*data;
             let peers = self.others().map(|r| Peer::new(r, data, &mut [])).collect();
             return self.exchange(call, call, peers);
@@ -249,13 +249,13 @@ impl<W: PointWorld> Communicator for PointCommunicator<W> {
     }
 
     fn send(&self, to: usize, data: &[u8]) -> Result<()> {
-        arguments::peer("send", self.link.me(), to, self.size())?;
+        arguments::peer("send", self.link.party().me, to, self.size())?;
         let bytes = data.len();
         self.exchange(Call::Send { bytes }, Call::Receive { bytes }, vec![Peer::new(to, data, &mut [])])
     }
 
     fn receive(&self, from: usize, data: &mut [u8]) -> Result<()> {
-        arguments::peer("receive", self.link.me(), from, self.size())?;
+        arguments::peer("receive", self.link.party().me, from, self.size())?;
         let bytes = data.len();
         self.exchange(Call::Receive { bytes }, Call::Send { bytes }, vec![Peer::new(from, &[], data)])
     }
@@ -265,8 +265,8 @@ impl<W: PointWorld> Communicator for PointCommunicator<W> {
     }
 
     fn subgroup(&self, members: &[usize], tag: u64) -> Result<Box<dyn Communicator>> {
-        let ranks = arguments::subgroup(self.link.members(), members)?;
-        self.world.communicator(self.link.members()[self.link.me()], &ranks, tag)
+        let ranks = arguments::subgroup(&self.link.party().members, members)?;
+        self.world.communicator(self.link.party().members[self.link.party().me], &ranks, tag)
     }
 }
 
@@ -287,14 +287,14 @@ impl<W: PointWorld> PointCommunicator<W> {
             let (sent, rest) = from.split_at(send[r]);
             let (got, tail) = to.split_at_mut(receive[r]);
             (from, to) = (rest, tail);
-            if r == self.link.me() {
+            if r == self.link.party().me {
                 own = (sent, got);
             } else {
                 peers.push(Peer::new(r, sent, got));
             }
         }
         if own.0.len() != own.1.len() {
-            let me = self.link.members()[self.link.me()];
+            let me = self.link.party().members[self.link.party().me];
             return Err(CommError::Mismatch {
                 rank: me,
                 call: format!("{} with {} bytes for itself", call.name(), own.0.len()),

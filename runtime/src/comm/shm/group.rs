@@ -1,16 +1,14 @@
 //! A group's shared memory.
 
-use super::super::board::Board;
 use super::super::point::Link;
+use super::super::point::party::Party;
 use super::super::process::{Life, Process};
-use super::super::{BETWEEN, CommError, LOOK, Result};
+use super::super::{CommError, LOOK, Result};
+use super::group_path;
 use super::ring::{COUNTERS, Ring};
 use super::segment::{Locked, Segment};
-use super::{group_id, group_path};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::Duration;
 
 /// Bytes of all rings of a group together, but for the limits of one.
 const RINGS: usize = 4 << 20;
@@ -31,9 +29,7 @@ const YIELDS: u32 = 20;
 /// The memory of a group, as one member sees it.
 pub(in crate::comm) struct Group {
     segment: Option<Segment>,
-    members: Vec<usize>,
-    me: usize,
-    id: u64,
+    party: Party,
     capacity: usize,
     path: PathBuf,
 }
@@ -45,13 +41,12 @@ unsafe impl Sync for Group {}
 
 impl Group {
     /// Comes to the group's memory; the last member that comes removes its name.
-    pub fn join(run: u64, members: &[usize], me: usize, tag: u64) -> Result<Group> {
-        let (n, id) = (members.len(), group_id(members, tag));
+    pub fn join(run: u64, party: Party) -> Result<Group> {
+        let n = party.members.len();
         let pairs = n * (n - 1);
         let capacity = (RINGS / pairs.max(1)).clamp(LEAST, LARGEST) / 64 * 64;
-        let path = group_path(run, id);
-        let members = members.to_vec();
-        let mut group = Group { segment: None, members, me, id, capacity, path: path.clone() };
+        let path = group_path(run, party.id);
+        let mut group = Group { segment: None, party, capacity, path: path.clone() };
         if n == 1 {
             return Ok(group);
         }
@@ -74,18 +69,18 @@ impl Group {
 
     /// Counters of all ordered pairs, then rings of all.
     fn rings(&self) -> usize {
-        HEADER + MEMBER * self.members.len()
+        HEADER + MEMBER * self.party.members.len()
     }
 
     fn bytes(&self) -> usize {
-        let n = self.members.len();
+        let n = self.party.members.len();
         self.rings() + n * (n - 1) * (COUNTERS + self.capacity)
     }
 
     /// The ring from one member to another.
     fn ring(&self, from: usize, to: usize) -> Option<Ring<'_>> {
         let segment = self.segment.as_ref()?;
-        let n = self.members.len();
+        let n = self.party.members.len();
         let pair = from * (n - 1) + if to < from { to } else { to - 1 };
         let counters = &segment.words()[(self.rings() + pair * COUNTERS) / 8..][..COUNTERS / 8];
         let at = self.rings() + n * (n - 1) * COUNTERS + pair * self.capacity;
@@ -120,7 +115,7 @@ impl Drop for Group {
         if self
             .segment
             .as_ref()
-            .is_some_and(|s| s.words()[0].load(Ordering::SeqCst) < self.members.len() as u64)
+            .is_some_and(|s| s.words()[0].load(Ordering::SeqCst) < self.party.members.len() as u64)
         {
             let _ = std::fs::remove_file(&self.path);
         }
@@ -142,53 +137,33 @@ pub(super) fn remove_orphan(path: &Path) {
     }
 }
 
-/// A group's memory with what its calls need.
-pub(in crate::comm) struct ShmLink {
-    pub group: Arc<Group>,
-    pub board: Arc<Board>,
-    pub timeout: Duration,
-    pub tag: u64,
-}
-
-impl Link for ShmLink {
-    fn me(&self) -> usize {
-        self.group.me
-    }
-
-    fn members(&self) -> &[usize] {
-        &self.group.members
-    }
-
-    fn id(&self) -> u64 {
-        self.group.id
-    }
-
-    fn timeout(&self) -> Duration {
-        self.timeout
+impl Link for Group {
+    fn party(&self) -> &Party {
+        &self.party
     }
 
     fn push(&self, to: usize, bytes: &[u8]) -> Result<usize> {
-        let n = self.group.ring(self.group.me, to).map_or(0, |r| r.push(bytes));
+        let n = self.ring(self.party.me, to).map_or(0, |r| r.push(bytes));
         if n > 0 {
-            self.group.ring_bell(to);
+            self.ring_bell(to);
         }
         Ok(n)
     }
 
     fn pop(&self, from: usize, into: &mut [u8]) -> Result<usize> {
-        let n = self.group.ring(from, self.group.me).map_or(0, |r| r.pop(into));
+        let n = self.ring(from, self.party.me).map_or(0, |r| r.pop(into));
         if n > 0 {
-            self.group.ring_bell(from);
+            self.ring_bell(from);
         }
         Ok(n)
     }
 
     fn ticket(&self) -> u32 {
-        self.group.bell(self.group.me).map_or(0, |(rung, _)| rung.load(Ordering::SeqCst))
+        self.bell(self.party.me).map_or(0, |(rung, _)| rung.load(Ordering::SeqCst))
     }
 
     fn rest(&self, ticket: u32, rounds: u32) {
-        let Some((rung, sleeps)) = self.group.bell(self.group.me) else { return };
+        let Some((rung, sleeps)) = self.bell(self.party.me) else { return };
         if rounds < YIELDS {
             return std::thread::yield_now();
         }
@@ -196,38 +171,6 @@ impl Link for ShmLink {
         futex::wait(rung, ticket, LOOK);
         sleeps.store(0, Ordering::SeqCst);
     }
-
-    fn trouble(&self, call: &'static str, awaited: &[usize]) -> Option<CommError> {
-        board_trouble(&self.board, call, awaited.iter().map(|&p| self.group.members[p]))
-    }
-
-    fn excuses(&self, awaited: &[usize]) -> bool {
-        self.tag == BETWEEN && awaited.iter().all(|&p| is_excused(&self.board, self.group.members[p]))
-    }
-}
-
-/// What a board says that ends a call which waits for some ranks.
-pub(in crate::comm) fn board_trouble(
-    board: &Board,
-    call: &'static str,
-    awaited: impl Iterator<Item = usize>,
-) -> Option<CommError> {
-    if board.is_aborted() {
-        return Some(CommError::Aborted { call });
-    }
-    for rank in awaited {
-        match board.life(rank) {
-            Life::Died => return Some(CommError::Lost { call, rank, ended: false }),
-            Life::Ended => return Some(CommError::Lost { call, rank, ended: true }),
-            Life::Unknown | Life::Runs | Life::Stopped => {}
-        }
-    }
-    None
-}
-
-/// Whether a rank that is awaited between steps may be late: it reads or writes files, or compiles kernels.
-pub(in crate::comm) fn is_excused(board: &Board, rank: usize) -> bool {
-    board.life(rank) != Life::Stopped && board.positions(rank).is_empty()
 }
 
 /// Sleeping until a word of shared memory changes.

@@ -12,14 +12,14 @@ mod ring;
 pub(super) mod segment;
 
 use super::board::Board;
-use super::point::{PointCommunicator, PointWorld};
+use super::point::PointWorld;
+use super::point::party::{Groups, Party, communicator};
 use super::process::{Life, Process};
-use super::{Communicator, Result, World, arguments};
-use group::{Group, ShmLink};
+use super::{Communicator, Result, World};
+use group::Group;
 use segment::{Locked, folder};
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use thiserror::Error;
 
@@ -60,10 +60,8 @@ pub struct ShmWorld {
     rank: usize,
     timeout: Duration,
     board: Arc<Board>,
-    groups: Arc<Mutex<Groups>>,
+    groups: Arc<Groups<Group>>,
 }
-
-type Groups = BTreeMap<(Vec<usize>, u64), Arc<Group>>;
 
 /// The job of a process that starts those of the ranks itself. Dropped, it removes every name that is left.
 pub struct Job {
@@ -123,7 +121,7 @@ pub(super) fn fresh_number() -> u64 {
     first_word(&hash.finalize())
 }
 
-fn first_word(hash: &blake3::Hash) -> u64 {
+pub(super) fn first_word(hash: &blake3::Hash) -> u64 {
     let mut word = [0; 8];
     word.copy_from_slice(&hash.as_bytes()[..8]);
     u64::from_le_bytes(word)
@@ -169,16 +167,6 @@ fn remove_orphans() {
             remove_names(&entry.path(), board.run());
         }
     }
-}
-
-/// A number for the group of these members and tag, known to all of them.
-pub(super) fn group_id(members: &[usize], tag: u64) -> u64 {
-    let mut hash = blake3::Hasher::new();
-    hash.update(&tag.to_le_bytes());
-    for m in members {
-        hash.update(&(*m as u64).to_le_bytes());
-    }
-    first_word(&hash.finalize())
 }
 
 impl ShmWorld {
@@ -279,23 +267,7 @@ impl World for ShmWorld {
     }
 
     fn communicator(&self, rank: usize, members: &[usize], tag: u64) -> Result<Box<dyn Communicator>> {
-        let me = arguments::position(rank, members, self.ranks())?;
-        if rank != self.rank {
-            return arguments::argument("communicator", format!("rank {rank} is in another process"));
-        }
-        // A thread that panics while it holds the lock leaves the map whole.
-        let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (members.to_vec(), tag);
-        let group = match groups.get(&key) {
-            Some(g) => Arc::clone(g),
-            None => {
-                let g = Arc::new(Group::join(self.board.run(), members, me, tag)?);
-                groups.insert(key, Arc::clone(&g));
-                g
-            }
-        };
-        let link = ShmLink { group, board: Arc::clone(&self.board), timeout: self.timeout, tag };
-        Ok(Box::new(PointCommunicator::new(self.clone(), link)))
+        communicator(self, rank, members, tag)
     }
 
     fn abort(&self) {
@@ -308,5 +280,17 @@ impl World for ShmWorld {
 }
 
 impl PointWorld for ShmWorld {
-    type Link = ShmLink;
+    type Link = Group;
+
+    fn groups(&self) -> &Groups<Group> {
+        &self.groups
+    }
+
+    fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
+    fn join(&self, party: Party) -> Result<Group> {
+        Group::join(self.board.run(), party)
+    }
 }
