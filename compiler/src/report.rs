@@ -162,6 +162,8 @@ pub struct Report {
     pub splits: Vec<SplitReport>,
     /// Axes, or parts of axes, along which all ranks compute the same, and their ranks.
     pub idle_axes: Vec<(String, usize)>,
+    /// Dimensions of state that are padded, with the true size and the padded one.
+    pub padded: Vec<(String, usize, usize)>,
     /// Dimensions of state that cannot be split, and the op that needs each whole.
     pub whole: Vec<(String, String)>,
     /// Collectives.
@@ -195,6 +197,10 @@ pub fn partitioned(r: &mut Report, p: &msc_passes::partition::Report) {
     r.idle_axes = p.idle.clone();
     for (axis, ranks) in &p.idle {
         r.layout.notes.push(format!("{axis}: nothing is left to split, {ranks} ranks compute the same"));
+    }
+    r.padded = p.padded.clone();
+    for (name, size, padded) in &p.padded {
+        r.layout.notes.push(format!("{name} and what goes with it is padded from {size} to {padded}"));
     }
     if let [(first, asked), rest @ ..] = p.not_as_asked.as_slice() {
         let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };

@@ -80,6 +80,10 @@ pub struct Sharding {
     /// For each dimension the number of equal parts it consists of, each of which is cut on its own (the projections of
     /// queries, keys and values in one weight); 1 where an entry is missing.
     pub parts: Vec<usize>,
+    /// For each dimension the size of what is held there, where the ranks' blocks together have room for more: the last
+    /// elements of the last blocks are padding then, of every part. 0 where the blocks are full, and where an entry is
+    /// missing.
+    pub sizes: Vec<usize>,
 }
 
 impl Sharding {
@@ -98,10 +102,20 @@ impl Sharding {
         self.parts.get(dim).map_or(1, |&n| n.max(1))
     }
 
+    /// The size of a dimension of which `room` elements have a place, padding among them.
+    pub fn size(&self, dim: usize, room: usize) -> usize {
+        match self.sizes.get(dim) {
+            None | Some(0) => room,
+            Some(&n) => n,
+        }
+    }
+
     /// Whether two layouts say the same.
     pub fn same(&self, other: &Sharding) -> bool {
         let n = self.dims.len().max(other.dims.len());
-        let of = |s: &Sharding, d| (s.axes(d).to_vec(), if s.axes(d).is_empty() { 1 } else { s.parts(d) });
+        let of = |s: &Sharding, d| {
+            (s.axes(d).to_vec(), if s.axes(d).is_empty() { 1 } else { s.parts(d) }, s.size(d, 0))
+        };
         (0..n).all(|d| of(self, d) == of(other, d))
     }
 }

@@ -4,7 +4,7 @@ use msc_ir::interp::{Mode, run, run_ranks};
 use msc_ir::{Module, Op, Tensor, text};
 mod common;
 
-use common::{LOSS, MLP, block, mesh};
+use common::{LOSS, MLP, block, mesh, wanted};
 use msc_passes::partition::{Options, Report, partition};
 use msc_passes::recognise::recognise_graph;
 
@@ -41,13 +41,17 @@ fn check(global: &Module, axes: &[(&str, usize)]) -> (Module, Report) {
     let entry = local.entry().expect("entry");
     let rows: Vec<Vec<Tensor>> = (0..local.mesh.ranks())
         .map(|r| {
-            whole.iter().zip(&entry.params).map(|(t, p)| block(&local.mesh, t, &p.sharding, r)).collect()
+            {
+                let types = local.graph(entry.graph).param_types();
+                let blocks = whole.iter().zip(&entry.params).zip(&types);
+                blocks.map(|((t, p), ty)| block(&local.mesh, t, &p.sharding, r, ty)).collect()
+            }
         })
         .collect();
     let got = run_ranks(&local, entry.graph, &rows, Mode::Wide).expect("runs on all ranks");
     for (r, row) in got.iter().enumerate() {
         for ((g, w), info) in row.iter().zip(&want).zip(&entry.results) {
-            let w = block(&local.mesh, w, &info.sharding, r);
+            let w = wanted(&local.mesh, w, &info.sharding, r, g);
             assert_eq!(g.shape, w.shape, "{}", info.name);
             for (a, b) in g.data.to_f64s().iter().zip(w.data.to_f64s()) {
                 assert!((a - b).abs() <= 1e-12 * b.abs().max(1.0), "rank {r}, {}: {a} for {b}", info.name);

@@ -2,6 +2,7 @@
 //!
 //! A dimension that a [`Sharding`] gives axes to is cut into equal contiguous blocks, one for each coordinate of
 //! those axes, the first axis slowest. A dimension of several parts is cut part by part: a rank holds its block of each.
+//! Where the blocks have room for more than the dimension, the last ones are filled up with zeros.
 //! Ranks that differ along other axes only hold the same block.
 
 use msc_ir::module::{Mesh, Sharding};
@@ -12,10 +13,11 @@ use msc_ir::{Shape, TensorType};
 /// The global type of a tensor of which every rank holds a block of type `local`.
 pub fn global_type(local: &TensorType, sharding: &Sharding, mesh: &Mesh) -> TensorType {
     let blocks = |d: usize| -> usize { sharding.axes(d).iter().map(|&a| mesh.size(a)).product() };
-    local.with_shape(local.shape.iter().enumerate().map(|(d, n)| n * blocks(d)))
+    local.with_shape(local.shape.iter().enumerate().map(|(d, n)| sharding.size(d, n * blocks(d))))
 }
 
-/// Where a rank's block starts in the global tensor, per dimension; of a dimension of several parts, in each of them.
+/// Where a rank's block starts in the global tensor, per dimension; of a dimension of several parts, in each of them. A
+/// block of padding only starts behind it.
 pub fn block_start(local: &TensorType, sharding: &Sharding, mesh: &Mesh, rank: usize) -> Shape {
     let index = |d: usize| -> usize {
         sharding.axes(d).iter().fold(0, |i, &a| i * mesh.size(a) + mesh.coordinate(rank, a))
@@ -29,6 +31,9 @@ pub fn block_start(local: &TensorType, sharding: &Sharding, mesh: &Mesh, rank: u
 pub struct Block {
     global: Shape,
     start: Shape,
+    /// The shape of what is held.
+    held: Shape,
+    /// The shape of the block, padding included.
     size: Shape,
     width: usize,
 }
@@ -39,18 +44,22 @@ impl Block {
         let whole = global_type(local, sharding, mesh).shape;
         let at = block_start(local, sharding, mesh, rank);
         let (mut global, mut start, mut size) = (Shape::new(), Shape::new(), Shape::new());
+        let mut held = Shape::new();
         for (d, &n) in local.shape.iter().enumerate() {
             let parts = sharding.parts(d);
             if parts > 1 {
                 global.push(parts);
                 start.push(0);
+                held.push(parts);
                 size.push(parts);
             }
-            global.push(whole[d] / parts);
-            start.push(at[d]);
+            let all = whole[d] / parts;
+            global.push(all);
+            start.push(at[d].min(all));
+            held.push((n / parts).min(all.saturating_sub(at[d])));
             size.push(n / parts);
         }
-        Block { global, start, size, width: local.dtype.size_bytes() }
+        Block { global, start, held, size, width: local.dtype.size_bytes() }
     }
 
     /// The block of a tensor of type `global` that begins at `start` and has the shape `size`.
@@ -58,6 +67,7 @@ impl Block {
         Block {
             global: global.shape.clone(),
             start: start.iter().copied().collect(),
+            held: size.iter().copied().collect(),
             size: size.iter().copied().collect(),
             width: global.dtype.size_bytes(),
         }
@@ -65,19 +75,23 @@ impl Block {
 
     /// The block's contiguous pieces: byte in the global tensor, byte in the block, length.
     fn rows(&self) -> impl Iterator<Item = (usize, usize, usize)> {
-        let inner = self.size.len().saturating_sub(1);
-        let row = self.size.last().copied().unwrap_or(1) * self.width;
-        let st = strides(&self.global);
+        let inner = self.held.len().saturating_sub(1);
+        let row = self.held.last().copied().unwrap_or(1) * self.width;
+        let (st, own) = (strides(&self.global), strides(&self.size));
         let last = self.start.last().copied().unwrap_or(0);
-        let outer: Vec<usize> = if self.size.contains(&0) { vec![0] } else { self.size[..inner].to_vec() };
-        IndexSpace::new(&outer).enumerate().map(move |(n, ix)| {
+        let outer: Vec<usize> = if self.held.contains(&0) { vec![0] } else { self.held[..inner].to_vec() };
+        IndexSpace::new(&outer).map(move |ix| {
             let at: usize = ix.iter().zip(&self.start).zip(&st).map(|((i, s), t)| (i + s) * t).sum();
-            ((at + last) * self.width, n * row, row)
+            let n: usize = ix.iter().zip(&own).map(|(i, t)| i * t).sum();
+            ((at + last) * self.width, n * self.width, row)
         })
     }
 
-    /// Copies the block out of the global tensor's bytes.
+    /// Copies the block out of the global tensor's bytes; padding is zero.
     pub fn cut(&self, global: &[u8], local: &mut [u8]) {
+        if self.held != self.size {
+            local.fill(0);
+        }
         for (g, l, n) in self.rows() {
             local[l..l + n].copy_from_slice(&global[g..g + n]);
         }
@@ -141,7 +155,7 @@ mod tests {
         let mesh = Mesh { axes: vec![MeshAxis { name: "tp".into(), size: 2 }] };
         // Queries, keys and values of four columns each, of which a rank has two.
         let local = TensorType::new(DType::I32, [1, 6]);
-        let sharding = Sharding { dims: vec![vec![], vec![AxisId(0)]], parts: vec![1, 3] };
+        let sharding = Sharding { dims: vec![vec![], vec![AxisId(0)]], parts: vec![1, 3], sizes: vec![] };
         let global = Tensor::new([1, 12], Storage::I32((0..12).collect()));
         let mut back = vec![0u8; 48];
         for (rank, want) in [[0, 1, 4, 5, 8, 9], [2, 3, 6, 7, 10, 11]].into_iter().enumerate() {
@@ -150,6 +164,36 @@ mod tests {
             block.cut(global.data.bytes(), &mut bytes);
             assert_eq!(bytes, Storage::I32(want.to_vec()).bytes());
             block.paste(&bytes, &mut back);
+        }
+        assert_eq!(back, global.data.bytes());
+    }
+
+    #[test]
+    fn blocks_are_filled_up() {
+        let mesh = Mesh { axes: vec![MeshAxis { name: "tp".into(), size: 4 }] };
+        // Two parts of five elements each on four ranks: two, two, one, none.
+        let local = TensorType::new(DType::I32, [4, 2]);
+        let sharding = Sharding { dims: vec![vec![AxisId(0)]], parts: vec![2], sizes: vec![10] };
+        assert_eq!(global_type(&local, &sharding, &mesh).shape[..], [10, 2]);
+        let global = Tensor::new([10, 2], Storage::I32((1..21).collect()));
+        let mut back = vec![0u8; 80];
+        for (rank, want) in [
+            [1, 2, 3, 4, 11, 12, 13, 14],
+            [5, 6, 7, 8, 15, 16, 17, 18],
+            [9, 10, 0, 0, 19, 20, 0, 0],
+            [0; 8],
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let block = Block::of_rank(&local, &sharding, &mesh, rank);
+            let mut bytes = vec![7u8; 32];
+            block.cut(global.data.bytes(), &mut bytes);
+            assert_eq!(bytes, Storage::I32(want.to_vec()).bytes());
+            // What is behind the true size is nobody's.
+            bytes.chunks_exact_mut(4).filter(|c| **c == [0; 4]).for_each(|c| c.fill(9));
+            block.paste(&bytes, &mut back);
+            assert_eq!(block.first_difference(&bytes, &back), None);
         }
         assert_eq!(back, global.data.bytes());
     }

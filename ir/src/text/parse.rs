@@ -284,6 +284,11 @@ fn sharding(l: &mut Lexer) -> Result<Sharding> {
                 s.parts.resize(s.dims.len(), 1);
                 s.parts[s.dims.len() - 1] = parts;
             }
+            let size = if l.eat_word("size")? { l.number()? } else { 0 };
+            if size != 0 {
+                s.sizes.resize(s.dims.len(), 0);
+                s.sizes[s.dims.len() - 1] = size;
+            }
             l.eat(',')?;
         }
     }

@@ -52,7 +52,7 @@ pub fn print_with(module: &Module, options: PrintOptions) -> String {
 }
 
 fn sharding(out: &mut String, s: &Sharding) {
-    if !s.is_replicated() {
+    if !s.is_replicated() || s.sizes.iter().any(|&n| n > 0) {
         let dims: Vec<String> = s
             .dims
             .iter()
@@ -62,8 +62,12 @@ fn sharding(out: &mut String, s: &Sharding) {
                     1 => String::new(),
                     n => format!(" parts {n}"),
                 };
+                let size = match s.size(d, 0) {
+                    0 => String::new(),
+                    n => format!(" size {n}"),
+                };
                 let axes: Vec<String> = axes.iter().map(|a| a.0.to_string()).collect();
-                format!("[{}]{parts}", axes.join(", "))
+                format!("[{}]{parts}{size}", axes.join(", "))
             })
             .collect();
         let _ = write!(out, " sharding [{}]", dims.join(", "));

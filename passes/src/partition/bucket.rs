@@ -73,27 +73,58 @@ fn reaches(buckets: &[Bucket], from: usize, to: usize) -> bool {
 }
 
 /// Whether an op is a part of the update, or moves and compares elements: it may wait until a bucket is full. Others are
-/// what a step computes with, and what they wait for should not wait for more.
-fn may_wait(op: &Op) -> bool {
+/// what a step computes with, and what they wait for should not wait for more. A call waits as what it calls.
+fn may_wait(module: &Module, op: &Op) -> bool {
     use FusedKind::*;
     match op {
         Op::Fused(f) => matches!(f.kind, AdamW(_) | Sgd(_) | Lion(_) | Clip(_)),
-        Op::Call(_) | Op::While(_) | Op::Branch(_) | Op::DotGeneral(_) | Op::Convolution(_) => false,
+        Op::Call(c) => module.graph(c.graph).ops().all(|(_, d)| may_wait(module, &d.op)),
+        Op::While(_) | Op::Branch(_) | Op::DotGeneral(_) | Op::Convolution(_) => false,
         _ => true,
     }
 }
 
+/// The ops of a graph in order, with every reduction right behind what it reduces: the rest of the step then hides it.
+/// What is gathered stays where it is needed, so that it is not held for longer.
+fn order(g: &Graph) -> Vec<OpId> {
+    let reduced = |op: OpId| match &g.op(op).op {
+        Op::Collective(Collective::AllReduce { .. } | Collective::ReduceScatter { .. }) => {
+            g.op(op).operands.first().and_then(|&v| g.def(v)).map(|(def, _)| def)
+        }
+        _ => None,
+    };
+    let mut behind: BTreeMap<OpId, Vec<OpId>> = BTreeMap::new();
+    for &op in g.order() {
+        if let Some(def) = reduced(op) {
+            behind.entry(def).or_default().push(op);
+        }
+    }
+    let mut out = Vec::with_capacity(g.order().len());
+    for &op in g.order().iter().filter(|op| reduced(**op).is_none()) {
+        let from = out.len();
+        out.push(op);
+        let mut at = from;
+        while at < out.len() {
+            let more = behind.remove(&out[at]);
+            out.extend(more.into_iter().flatten());
+            at += 1;
+        }
+    }
+    out
+}
+
 /// Deals a graph's collectives to buckets: an op joins the open bucket of its key unless it waits for it, or something
 /// that may not wait does.
-fn buckets(g: &Graph) -> Vec<Bucket> {
+fn buckets(module: &Module, g: &Graph) -> Vec<Bucket> {
     let mut all: Vec<Bucket> = Vec::new();
     let mut open: BTreeMap<Key, usize> = BTreeMap::new();
     // Of each value, the buckets that it waits for directly.
     let mut after: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); g.value_count()];
-    for (id, data) in g.ops() {
+    for id in order(g) {
+        let data = g.op(id);
         let mut waits: BTreeSet<usize> = BTreeSet::new();
         data.operands.iter().for_each(|v| waits.extend(&after[v.0 as usize]));
-        if !may_wait(&data.op) {
+        if !may_wait(module, &data.op) {
             open.retain(|_, b| !waits.iter().any(|&w| reaches(&all, w, *b)));
         }
         if let Some(k) = key(g, id) {
@@ -131,7 +162,7 @@ fn buckets(g: &Graph) -> Vec<Bucket> {
 /// Where a joined collective does not infer; that would be a bug here.
 pub(super) fn join(draft: &mut Draft) -> Result<()> {
     for id in msc_ir::ops::call::reachable(&draft.module) {
-        let joined = buckets(draft.module.graph(id));
+        let joined = buckets(&draft.module, draft.module.graph(id));
         if joined.is_empty() {
             continue;
         }
@@ -192,7 +223,7 @@ fn rebuilt(module: &mut Module, source: &Graph, joined: &[Bucket]) -> Result<Reb
     for (b, bucket) in joined.iter().enumerate() {
         bucket_of.extend(bucket.members.iter().map(|&m| (m, b)));
     }
-    let order = source.order();
+    let order = order(source);
     let mut position = vec![0usize; source.op_count()];
     order.iter().enumerate().for_each(|(i, op)| position[op.0 as usize] = i);
     // A node is the position of an op, or of the last member of a bucket.
@@ -202,7 +233,7 @@ fn rebuilt(module: &mut Module, source: &Graph, joined: &[Bucket]) -> Result<Reb
     };
     let mut waits: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); order.len()];
     let mut wakes: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); order.len()];
-    for &op in order {
+    for &op in &order {
         for v in &source.op(op).operands {
             if let Some((def, _)) = source.def(*v) {
                 waits[node(op)].insert(node(def));

@@ -116,7 +116,7 @@ fn drop_unused(g: &mut Graph) {
 }
 
 /// Whether a graph is run by calls only: not as an entry, and not as part of a loop or branch.
-fn called_only(module: &Module, graph: GraphId) -> bool {
+pub(super) fn called_only(module: &Module, graph: GraphId) -> bool {
     let run_by_op =
         |g: &Graph| g.ops().any(|(_, o)| !matches!(o.op, Op::Call(_)) && o.op.callees().contains(&graph));
     !module.entries.iter().any(|e| e.graph == graph) && !module.graphs().any(|(_, g)| run_by_op(g))

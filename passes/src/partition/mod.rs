@@ -10,8 +10,8 @@
 //! *atom* is a class of dimensions, over the whole program and all instances of a layer, that can only be split together.
 //! What is asked for ([`given`]), the state ([`tensor`]) or the data decide which atoms the axis splits; the program is
 //! then rewritten at local sizes. Where an op reduces a split atom its result is a partial value; where someone needs that
-//! value whole, one collective combines it; where ops need an atom whole, layouts change around them. The report keeps for
-//! each collective both facts that made it necessary.
+//! value whole, one collective combines it; where ops need an atom whole, layouts change around them; where an axis does
+//! not divide an atom, it is padded first. The report keeps for each collective both facts that made it necessary.
 
 mod asked;
 mod bucket;
@@ -23,7 +23,9 @@ pub mod given;
 mod islands;
 mod isolate;
 mod lower;
+mod measures;
 mod mesh;
+mod pad;
 mod predict;
 mod problem;
 mod state;
@@ -108,6 +110,9 @@ pub struct Report {
     pub layouts_compared: usize,
     /// Axes, or parts of axes, that found nothing to split, and their ranks: these compute the same.
     pub idle: Vec<(String, usize)>,
+    /// Dimensions of state that are padded, as `name[dimension]` of the first parameter that has each, with the true size and
+    /// the padded one.
+    pub padded: Vec<(String, usize, usize)>,
     /// Parameters that are not laid out as was asked for, with what was asked.
     pub not_as_asked: Vec<(String, String)>,
     /// Dimensions of state that no axis may split, as `name[dimension]` of the first parameter that has each, and the op
@@ -126,6 +131,10 @@ pub fn partition(module: &mut Module, options: &Options) -> Result<Report> {
     }
     let graphs = split_graphs(module);
     expand::expand(module, &graphs, &options.mesh)?;
+    if options.mesh.axes.iter().any(|a| a.size > 1 && base(&a.name) != "tp") {
+        measures::set_apart(module, &graphs)?;
+    }
+    let graphs = split_graphs(module);
     unshare::split(module, &graphs);
     let problem = Problem::new(module)?;
     let unsplit = problem.state_bytes(module);
@@ -215,6 +224,12 @@ impl Stages {
     /// that cannot be split beside the inputs is stored in shards.
     fn as_asked(&mut self, name: &str) -> Result<()> {
         let Some(axis) = self.draft.module.mesh.axis(name) else { return Ok(()) };
+        let asked = self.wishes.along(&self.draft.module, axis)?.state;
+        self.padded(name, Some(&asked), |s| s.exactly_as_asked(name))
+    }
+
+    fn exactly_as_asked(&mut self, name: &str) -> Result<()> {
+        let Some(axis) = self.draft.module.mesh.axis(name) else { return Ok(()) };
         let wish = self.wishes.along(&self.draft.module, axis)?;
         let done = match wish.data.first() {
             Some(&(param, dim)) => data::split_at(&self.draft, axis, param, dim)?,
@@ -228,8 +243,53 @@ impl Stages {
         Ok(())
     }
 
-    /// Splits along an axis, if need be in parts.
+    /// Splits along an axis what is left free.
     fn axis(&mut self, name: &str) -> Result<()> {
+        // The data is not padded: every gradient sums over it. What is left of it is split in parts.
+        match name {
+            "tp" => self.padded(name, None, |s| s.in_parts(name)),
+            _ => self.in_parts(name),
+        }
+    }
+
+    /// Splits along an axis after sizes were padded that it does not divide; without the padding that turns out to be in
+    /// vain.
+    fn padded(
+        &mut self,
+        name: &str,
+        asked: Option<&[(usize, usize)]>,
+        split: impl Fn(&mut Self) -> Result<()>,
+    ) -> Result<()> {
+        let Some(axis) = self.draft.module.mesh.axis(name) else { return split(self) };
+        let problem = Problem::new(&self.draft.module)?;
+        let n = self.draft.module.mesh.size(axis);
+        let mut paddings = pad::worth(&problem, &self.draft.module, axis, n, asked);
+        while !paddings.is_empty() {
+            let Some(draft) = pad::pad(&self.draft, &paddings)? else { break };
+            let before = (std::mem::replace(&mut self.draft, draft), self.report.clone());
+            let done = split(self);
+            let entry = self.draft.module.entry()?;
+            let is_split = |p: &pad::Padding| {
+                let axes = entry.params[p.param].sharding.axes(p.dim);
+                axes.iter().any(|a| base(&self.draft.module.mesh.axes[a.0 as usize].name) == name)
+            };
+            let needed: Vec<pad::Padding> = paddings.iter().copied().filter(is_split).collect();
+            if done.is_ok() && needed.len() == paddings.len() {
+                let named = |p: &pad::Padding| {
+                    (format!("{}[{}]", entry.params[p.param].name, p.dim), p.size, p.padded)
+                };
+                self.report.padded.extend(needed.iter().map(named));
+                return Ok(());
+            }
+            (self.draft, self.report) = before;
+            // Something is left out each time, so that this ends.
+            paddings = if done.is_ok() { needed } else { Vec::new() };
+        }
+        split(self)
+    }
+
+    /// Splits along an axis, if need be in parts.
+    fn in_parts(&mut self, name: &str) -> Result<()> {
         let Some(mut axis) = self.draft.module.mesh.axis(name) else { return Ok(()) };
         let ranks = self.draft.module.mesh.size(axis);
         let mut any = false;

@@ -2,7 +2,7 @@
 
 use msc_ir::module::{Mesh, MeshAxis, Sharding};
 use msc_ir::tensor::IndexSpace;
-use msc_ir::{Storage, Tensor};
+use msc_ir::{Storage, Tensor, TensorType};
 
 /// A vocabulary-parallel embedding, a two-layer network whose weights are updated, and a mean over the batch.
 #[allow(dead_code)]
@@ -104,24 +104,49 @@ pub fn mesh(axes: &[(&str, usize)]) -> Mesh {
     Mesh { axes: axes.iter().map(|&(n, size)| MeshAxis { name: n.into(), size }).collect() }
 }
 
-/// A rank's block: of each part of a dimension, the one at the rank's place.
+/// A rank's block: of each part of a dimension, the one at the rank's place. Padding is arbitrary: not a number.
 #[allow(dead_code)]
-pub fn block(mesh: &Mesh, t: &Tensor, s: &Sharding, rank: usize) -> Tensor {
+pub fn block(mesh: &Mesh, t: &Tensor, s: &Sharding, rank: usize, local: &TensorType) -> Tensor {
+    padded_block(mesh, t, s, rank, local, |_| f64::NAN)
+}
+
+/// The block that a rank should give: what it gives as padding is right.
+#[allow(dead_code)]
+pub fn wanted(mesh: &Mesh, t: &Tensor, s: &Sharding, rank: usize, got: &Tensor) -> Tensor {
+    let ty = got.ty();
+    padded_block(mesh, t, s, rank, &ty, |i| if i < got.len() { got.data.get_f64(i) } else { f64::NAN })
+}
+
+fn padded_block(
+    mesh: &Mesh,
+    t: &Tensor,
+    s: &Sharding,
+    rank: usize,
+    local: &TensorType,
+    padding: impl Fn(usize) -> f64,
+) -> Tensor {
     // Of each dimension: elements of a part, of a block, and where the block starts in its part.
     let places: Vec<(usize, usize, usize)> = (0..t.shape.len())
         .map(|d| {
             let part = t.shape[d] / s.parts(d);
-            let (mut size, mut start) = (part, 0);
-            for &a in s.axes(d) {
-                size /= mesh.size(a);
-                start += mesh.coordinate(rank, a) * size;
-            }
-            (part, size, start)
+            let size = match s.size(d, 0) {
+                0 => part / s.axes(d).iter().map(|&a| mesh.size(a)).product::<usize>(),
+                _ => local.shape[d] / s.parts(d),
+            };
+            let index = s.axes(d).iter().fold(0, |i, &a| i * mesh.size(a) + mesh.coordinate(rank, a));
+            (part, size, index * size)
         })
         .collect();
     let shape: Vec<usize> = places.iter().enumerate().map(|(d, p)| s.parts(d) * p.1).collect();
     let values: Vec<f64> = IndexSpace::new(&shape)
-        .map(|ix| {
+        .enumerate()
+        .map(|(n, ix)| {
+            let is_padding = |(i, &(part, size, start)): (&usize, &(usize, usize, usize))| {
+                start + i % size >= part
+            };
+            if ix.iter().zip(&places).any(is_padding) {
+                return padding(n);
+            }
             let at = |(i, &(part, size, start)): (&usize, &(usize, usize, usize))| {
                 i / size * part + start + i % size
             };

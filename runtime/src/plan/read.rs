@@ -423,9 +423,12 @@ fn entry(tables: &Tables, e: &wire::Entry) -> Result<Entry> {
     let name = |n: u32| tables.string(Kind::Module, n).map(str::to_string);
     let parts = |a: &wire::Axes| usize::try_from(a.parts).unwrap_or(usize::MAX).max(1);
     let sharding = |p: &wire::Param| {
-        let mut s = Sharding { dims: p.sharding.iter().map(axes).collect(), parts: Vec::new() };
+        let mut s = Sharding { dims: p.sharding.iter().map(axes).collect(), ..Sharding::default() };
         if p.sharding.iter().any(|a| parts(a) != 1) {
             s.parts = p.sharding.iter().map(parts).collect();
+        }
+        if p.sharding.iter().any(|a| a.size != 0) {
+            s.sizes = p.sharding.iter().map(|a| usize::try_from(a.size).unwrap_or(usize::MAX)).collect();
         }
         s
     };

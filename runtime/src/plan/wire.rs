@@ -262,6 +262,9 @@ pub(super) struct Axes {
     /// Of a dimension, the parts it consists of; 0 stands for 1.
     #[prost(uint64, tag = "2")]
     pub parts: u64,
+    /// Of a dimension whose blocks are padded, the size of what is held; 0 where they are full.
+    #[prost(uint64, tag = "3")]
+    pub size: u64,
 }
 
 /// Section `program`, one for each rank class.

@@ -209,13 +209,13 @@ impl<'a> Writer<'a> {
     }
 
     fn axes(axes: &[AxisId]) -> wire::Axes {
-        wire::Axes { axes: axes.iter().map(|a| a.0.into()).collect(), parts: 0 }
+        wire::Axes { axes: axes.iter().map(|a| a.0.into()).collect(), parts: 0, size: 0 }
     }
 
     fn param(&mut self, name: &str, alias: Option<u32>, s: &Sharding) -> wire::Param {
         let dim = |(d, axes): (usize, &Vec<AxisId>)| {
             let parts = if s.parts(d) == 1 { 0 } else { s.parts(d) as u64 };
-            wire::Axes { parts, ..Self::axes(axes) }
+            wire::Axes { parts, size: s.size(d, 0) as u64, ..Self::axes(axes) }
         };
         let sharding = s.dims.iter().enumerate().map(dim).collect();
         wire::Param { name: self.tables.string(name), alias, sharding }

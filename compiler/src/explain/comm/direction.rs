@@ -6,7 +6,9 @@
 //! is backward. A graph that the entry runs otherwise (a loop's body) is where it is run.
 
 use crate::report::Report;
-use msc_ir::{Graph, GraphId, Module, Op, OpId, Operation};
+use msc_ir::ops::concatenate::Concatenate;
+use msc_ir::ops::slice::Slice;
+use msc_ir::{Graph, GraphId, Module, Op, OpId, Operation, ValueId};
 use msc_passes::template::Role;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -42,9 +44,30 @@ fn needed(g: &Graph, roots: impl IntoIterator<Item = OpId>) -> Vec<bool> {
         if std::mem::replace(&mut seen[op.0 as usize], true) {
             continue;
         }
-        stack.extend(g.op(op).operands.iter().filter_map(|&v| g.def(v)).map(|(d, _)| d));
+        match cut_out(g, op) {
+            Some(only) => stack.extend(g.def(only).map(|(d, _)| d)),
+            None => stack.extend(g.op(op).operands.iter().filter_map(|&v| g.def(v)).map(|(d, _)| d)),
+        }
     }
     seen
+}
+
+/// What an op cuts out of a collective that several values share: the one value that it depends on.
+fn cut_out(g: &Graph, op: OpId) -> Option<ValueId> {
+    let Op::Slice(Slice::Static { start, limit, .. }) = &g.op(op).op else { return None };
+    let (joined, _) = g.def(*g.op(op).operands.first()?)?;
+    if !communicates(&g.op(joined).op) {
+        return None;
+    }
+    let (parts, _) = g.def(*g.op(joined).operands.first()?)?;
+    let Op::Concatenate(Concatenate { dim }) = &g.op(parts).op else { return None };
+    let mut at = 0;
+    let range = (*start.get(*dim)?, *limit.get(*dim)?);
+    g.op(parts).operands.iter().copied().find(|&v| {
+        let from = at;
+        at += g.ty(v).shape[*dim];
+        (from, at) == range
+    })
 }
 
 /// The direction of each op of the entry.

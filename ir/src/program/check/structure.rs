@@ -105,7 +105,15 @@ fn sharding(p: &Program, name: &str, s: &Sharding, local: &TensorType) -> Result
     let known = all.iter().all(|a| (a.0 as usize) < p.mesh.axes.len());
     let fits = |(d, &n): (usize, &usize)| n > 0 && local.shape.get(d).is_some_and(|m| m.is_multiple_of(n));
     let parts = s.parts.iter().enumerate().all(fits);
-    if s.dims.len() > local.rank() || !known || !parts || has_repeats(&all) {
+    let room = |d: usize| -> Option<usize> {
+        let blocks = s.axes(d).iter().try_fold(1usize, |n, &a| n.checked_mul(p.mesh.size(a)));
+        local.shape.get(d)?.checked_mul(blocks?)
+    };
+    let held = |(d, &n): (usize, &usize)| {
+        n == 0 || n.is_multiple_of(s.parts(d)) && room(d).is_some_and(|most| n <= most)
+    };
+    let sizes = s.sizes.iter().enumerate().all(held);
+    if s.dims.len() > local.rank() || !known || !parts || !sizes || has_repeats(&all) {
         return Err(format!("the layout of {name} does not fit {local} and the mesh"));
     }
     let ranks: usize = all.iter().map(|&a| p.mesh.size(a)).product();

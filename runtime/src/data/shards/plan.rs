@@ -40,7 +40,16 @@ pub fn placed(plan: &Plan, n: usize, path: &Path) -> Result<Placed, DataError> {
             continue;
         }
         let parts: Vec<usize> = (0..start.len()).map(|d| info.sharding.parts(d)).collect();
-        let size: Shape = local(rank).shape.iter().zip(&parts).map(|(n, p)| n / p).collect();
+        // What lies behind the true size is padding, and stored nowhere.
+        let held = |d: usize| {
+            let room = local(rank).shape[d] / parts[d];
+            room.min((ty.shape[d] / parts[d]).saturating_sub(start[d]))
+        };
+        let size: Shape = (0..parts.len()).map(held).collect();
+        let is_padding = |d: usize| size[d] == 0 && ty.shape[d] > 0;
+        if (0..parts.len()).any(is_padding) {
+            continue;
+        }
         for which in IndexSpace::new(&parts) {
             let at = |d: usize| start[d] + which[d] * (ty.shape[d] / parts[d]);
             blocks.push((rank, Place { start: (0..parts.len()).map(at).collect(), size: size.clone() }));
