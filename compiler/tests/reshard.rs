@@ -66,6 +66,34 @@ fn index(folder: &Path) -> Value {
 }
 
 #[test]
+fn padding_is_in_no_file() {
+    let s = Scene::of("gpt_uneven_jax");
+    let wide = s.plan("wide", &["--tp", "4"]);
+    let narrow = s.plan("narrow", &["--tp", "2", "--fsdp", "2"]);
+    let shards = s.saved(&wide, "shards/", &[]);
+    let embed = &index(&shards)["tensors"]["result[0]['embed']"];
+    assert_eq!(embed["shape"], serde_json::json!([61, 48]));
+    let rows: Vec<u64> = embed["blocks"]
+        .as_array()
+        .expect("blocks")
+        .iter()
+        .map(|b| b["shape"][0].as_u64().expect("rows"))
+        .collect();
+    // 64 rows have a place on four ranks.
+    assert_eq!(rows, [16, 16, 16, 13]);
+    stdout(&s.reshard(&shards, &narrow, "narrow/"));
+    stdout(&s.reshard(&s.at("narrow/"), &wide, "back/"));
+    stdout(&s.reshard(&s.at("narrow/"), &wide, "whole.npz"));
+    for rank in 0..4 {
+        let file = format!("rank-0000{rank}.safetensors");
+        let read = |folder: &str| std::fs::read(s.at(folder).join(&file)).expect("a file");
+        assert_eq!(read("shards/"), read("back/"), "{file}");
+    }
+    let whole = s.saved(&wide, "saved.npz", &[]);
+    assert_eq!(bits(&whole), bits(&s.at("whole.npz")));
+}
+
+#[test]
 fn from_layout_to_layout_and_back_with_equal_bits() {
     let s = Scene::new();
     let tp2 = s.plan("tp2", &["--tp", "2"]);

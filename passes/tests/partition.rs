@@ -41,11 +41,9 @@ fn check(global: &Module, axes: &[(&str, usize)]) -> (Module, Report) {
     let entry = local.entry().expect("entry");
     let rows: Vec<Vec<Tensor>> = (0..local.mesh.ranks())
         .map(|r| {
-            {
-                let types = local.graph(entry.graph).param_types();
-                let blocks = whole.iter().zip(&entry.params).zip(&types);
-                blocks.map(|((t, p), ty)| block(&local.mesh, t, &p.sharding, r, ty)).collect()
-            }
+            let types = local.graph(entry.graph).param_types();
+            let blocks = whole.iter().zip(&entry.params).zip(&types);
+            blocks.map(|((t, p), ty)| block(&local.mesh, t, &p.sharding, r, ty)).collect()
         })
         .collect();
     let got = run_ranks(&local, entry.graph, &rows, Mode::Wide).expect("runs on all ranks");

@@ -25,11 +25,9 @@ fn split(m: &Module, inputs: &[Tensor], options: &Options) -> Result<(Module, Re
     let entry = local.entry().expect("entry");
     let rows: Vec<Vec<Tensor>> = (0..local.mesh.ranks())
         .map(|r| {
-            {
-                let types = local.graph(entry.graph).param_types();
-                let blocks = inputs.iter().zip(&entry.params).zip(&types);
-                blocks.map(|((t, p), ty)| block(&local.mesh, t, &p.sharding, r, ty)).collect()
-            }
+            let types = local.graph(entry.graph).param_types();
+            let blocks = inputs.iter().zip(&entry.params).zip(&types);
+            blocks.map(|((t, p), ty)| block(&local.mesh, t, &p.sharding, r, ty)).collect()
         })
         .collect();
     let got = run_ranks(&local, entry.graph, &rows, Mode::Wide).map_err(|e| e.to_string())?;
@@ -353,8 +351,9 @@ fn padding_changes_nothing_in_random_programs() {
                 let mut sharding = Sharding { dims: vec![vec![]; dim + 1], ..Sharding::default() };
                 sharding.dims[dim].push(AxisId(0));
                 options.given.set_param(param, sharding, []);
-                let (_, report) = split(&m, &inputs, &options)
-                    .unwrap_or_else(|e| panic!("seed {seed}, {param}[{dim}] on {ranks}: {e}\n{}", text::print(&m)));
+                let (_, report) = split(&m, &inputs, &options).unwrap_or_else(|e| {
+                    panic!("seed {seed}, {param}[{dim}] on {ranks}: {e}\n{}", text::print(&m))
+                });
                 padded += report.padded.len();
                 done += usize::from(report.not_as_asked.is_empty());
             }
@@ -362,4 +361,55 @@ fn padding_changes_nothing_in_random_programs() {
     }
     println!("{done} as asked, {padded} paddings");
     assert!(padded >= 100, "{padded} paddings, {done} as asked");
+}
+
+/// Microbatches: a sum of gradients, a stack of them, and one more that begins with something.
+const LOOP: &str = "module @m
+graph @cond(%0: i32[], %1: f32[3,3], %2: f32[2,3,3], %3: f32[3,3], %4: f32[4,3], %5: i32[4]) {
+  %6 = constant {value = splat i32[] 2} : i32[]
+  %7 = compare %0, %6 {direction = LT} : i1[]
+  return %7
+}
+graph @body(%0: i32[], %1: f32[3,3], %2: f32[2,3,3], %3: f32[3,3], %4: f32[4,3], %5: i32[4]) {
+  %6 = convert %5 {dtype = f32} : f32[4]
+  %7 = broadcast_in_dim %6 {dims = [0], shape = [4, 3]} : f32[4,3]
+  %8 = multiply %4, %7 : f32[4,3]
+  %9 = dot_general %8, %4 {dtype = f32, lhs_batch = [], lhs_contract = [0], rhs_batch = [], rhs_contract = [0]} : f32[3,3]
+  %10 = add %1, %9 : f32[3,3]
+  %11 = dot_general %8, %8 {dtype = f32, lhs_batch = [], lhs_contract = [0], rhs_batch = [], rhs_contract = [0]} : f32[3,3]
+  %12 = reshape %11 {shape = [1, 3, 3]} : f32[1,3,3]
+  %13 = constant {value = splat i32[] 0} : i32[]
+  %14 = dynamic_update_slice %2, %12, %0, %13, %13 : f32[2,3,3]
+  %15 = dot_general %4, %4 {dtype = f32, lhs_batch = [], lhs_contract = [0], rhs_batch = [], rhs_contract = [0]} : f32[3,3]
+  %16 = add %3, %15 : f32[3,3]
+  %17 = constant {value = splat i32[] 1} : i32[]
+  %18 = add %0, %17 : i32[]
+  return %18, %10, %14, %16, %4, %5
+}
+graph @main(%0: f32[3,3], %1: i32[4], %2: f32[4,3]) {
+  %3 = constant {value = splat i32[] 0} : i32[]
+  %4 = constant {value = splat f32[3,3] 0.0} : f32[3,3]
+  %5 = constant {value = splat f32[2,3,3] 0.0} : f32[2,3,3]
+  %6, %7, %8, %9, %10, %11 = while %3, %4, %5, %0, %2, %1 {body = @body, cond = @cond} : i32[], f32[3,3], f32[2,3,3], f32[3,3], f32[4,3], i32[4]
+  %12 = subtract %0, %7 : f32[3,3]
+  %13 = subtract %12, %9 : f32[3,3]
+  return %13, %8
+}
+entry \"train\" @main {
+  param \"w\" alias 0
+  param \"tokens\"
+  param \"x\"
+  result \"w\"
+  result \"stack\"
+}";
+
+#[test]
+fn sums_that_a_loop_carries_are_combined_behind_it() {
+    let m = text::parse(LOOP).expect("parses");
+    let (_, report) = split(&m, &inputs(&m, 9), &axes(&[("dp", 2)])).expect("splits");
+    let found: Vec<(&str, u64)> = report.collectives.iter().map(|c| (c.graph.as_str(), c.bytes)).collect();
+    // What begins with a weight is no sum of the ranks'; the others are one of 3·3 and 2·3·3 elements.
+    assert_eq!(found, [("body", 36), ("main", 108)], "{report:?}");
+    let (_, report) = split(&m, &inputs(&m, 9), &axes(&[("dp", 2), ("cp", 2)])).expect("splits");
+    assert!(report.collectives.iter().all(|c| c.graph != "body" || c.bytes == 36), "{report:?}");
 }

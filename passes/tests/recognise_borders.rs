@@ -19,8 +19,9 @@ const KNOWN: &[(&str, &str)] = &[
 ];
 
 /// Steps whose updates hold more than AdamW: they are skipped on overflow, keep copies in bf16, or correct each weight's
-/// bias by a count of its own.
+/// bias by a count of its own; or measure one gradient in a part of their own.
 const UPDATES_WITH_MORE: &[&str] = &[
+    "gpt_uneven_jax",
     "llama_fp16_scaled",
     "llama_torchxla_tiny",
     "llama_torchxla_tiny_const",

@@ -177,14 +177,10 @@ mod tests {
         assert_eq!(global_type(&local, &sharding, &mesh).shape[..], [10, 2]);
         let global = Tensor::new([10, 2], Storage::I32((1..21).collect()));
         let mut back = vec![0u8; 80];
-        for (rank, want) in [
-            [1, 2, 3, 4, 11, 12, 13, 14],
-            [5, 6, 7, 8, 15, 16, 17, 18],
-            [9, 10, 0, 0, 19, 20, 0, 0],
-            [0; 8],
-        ]
-        .into_iter()
-        .enumerate()
+        for (rank, want) in
+            [[1, 2, 3, 4, 11, 12, 13, 14], [5, 6, 7, 8, 15, 16, 17, 18], [9, 10, 0, 0, 19, 20, 0, 0], [0; 8]]
+                .into_iter()
+                .enumerate()
         {
             let block = Block::of_rank(&local, &sharding, &mesh, rank);
             let mut bytes = vec![7u8; 32];

@@ -122,8 +122,8 @@ fn bad_input_is_the_users_to_mend() {
         pipeline::compile(&fixture(STEP).join("none.mlir"), &Options::default(), None).expect_err("no file");
     assert!(missing.to_string().contains("none.mlir") && missing.exit_code() == 2, "{missing}");
     let odd =
-        pipeline::compile(&fixture(STEP).join("model.mlir"), &Options { tp: 7, ..Options::default() }, None);
-    let odd = odd.expect_err("7 divides nothing");
+        pipeline::compile(&fixture(STEP).join("model.mlir"), &Options { tp: 41, ..Options::default() }, None);
+    let odd = odd.expect_err("41 divides nothing, and would be a third of padding");
     assert!(odd.to_string().contains("MSC-C0001") && odd.exit_code() == 2, "{odd}");
     let (path, _) = plan(&Options::default(), "inputs");
     let none =

@@ -1,5 +1,6 @@
 //! Rewrites the entry and the graphs it calls at the sizes of one rank along one axis, with collectives.
 
+mod carries;
 mod partial;
 mod reshard;
 
@@ -12,11 +13,14 @@ use crate::error::{PassError, Result};
 use msc_ir::factor::{FactorKind, Start, Starts};
 use msc_ir::graph::{OpId, ValueId};
 use msc_ir::ops::binary::BinaryKind;
+use msc_ir::ops::call::Call;
 use msc_ir::ops::collective::Collective;
 use msc_ir::ops::constant::ConstantOp;
+use msc_ir::ops::slice::Slice;
+use msc_ir::ops::while_loop::While;
 use msc_ir::{DType, Graph, GraphId, LocId, Module, Monoid, Op, Operation, TensorType};
 use smallvec::SmallVec;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A draft that was split along an axis, and what was split.
 #[derive(Debug)]
@@ -59,6 +63,7 @@ pub fn lower(draft: &Draft, problem: &Problem, split: &Split) -> Result<Draft> {
     let mut facts = Facts::new();
     let mut partial_results = PartialResults::new();
     let runs = executions(module, problem.entry);
+    let sums = carries::sums(module);
     for id in msc_ir::ops::call::reachable(module) {
         if !runs.contains_key(&id) {
             continue;
@@ -77,9 +82,11 @@ pub fn lower(draft: &Draft, problem: &Problem, split: &Split) -> Result<Draft> {
             positions: BTreeMap::new(),
             facts: BTreeMap::new(),
             partial_results: &partial_results,
+            sums: &sums,
         };
-        // The outside and the carries of a loop are whole; a caller may combine several partial results at once.
-        let left = l.run(&mut out, !called_only(module, id))?;
+        // The outside is whole, and so are the carries of a loop that are no sums; a caller may combine several partial
+        // results at once.
+        let left = l.run(&mut out, called_only(module, id))?;
         let Lowering { mut graph, facts: made, .. } = l;
         drop_unused(&mut graph);
         partial_results.insert(id, left);
@@ -156,10 +163,12 @@ struct Lowering<'a> {
     /// Facts by the local values of collectives.
     facts: BTreeMap<ValueId, Fact>,
     partial_results: &'a PartialResults,
+    /// Sums that loops carry.
+    sums: &'a BTreeSet<(GraphId, usize)>,
 }
 
 impl Lowering<'_> {
-    fn run(&mut self, module: &mut Module, all_whole: bool) -> Result<Vec<Option<Partial>>> {
+    fn run(&mut self, module: &mut Module, may_be_partial: bool) -> Result<Vec<Option<Partial>>> {
         for &p in self.source.params() {
             let t = self.local_type(p, module);
             let value = self.graph.add_param(t);
@@ -173,9 +182,10 @@ impl Lowering<'_> {
             }
         }
         let (mut results, mut left) = (Vec::new(), Vec::new());
-        for &r in self.source.results() {
+        for (i, &r) in self.source.results().iter().enumerate() {
             let local = self.local(r)?;
-            if all_whole || local.partial.is_none() {
+            let may = may_be_partial || self.sums.contains(&(self.id, i));
+            if !may || local.partial.is_none() {
                 results.push(self.whole(module, r, None)?);
                 left.push(None);
             } else {
@@ -237,6 +247,12 @@ impl Lowering<'_> {
             }
         }
         let Some(found) = partial else { return Ok(false) };
+        if let [carry] = rest[..]
+            && self.is_sum(carry)
+        {
+            terms.insert(0, self.local(carry)?.value);
+            rest.clear();
+        }
         let mut acc = terms[0];
         for &v in &terms[1..] {
             acc = self.graph.add1(module, BinaryKind::Add, &[acc, v], loc)?;
@@ -276,9 +292,10 @@ impl Lowering<'_> {
             },
             _ => false,
         };
-        let carried = match carries {
-            true => self.local(data.operands[0])?.partial.map(|p| (0, p)),
-            false => self.scaled(id)?,
+        let carried = match &op {
+            Op::Slice(Slice::Update) => self.written(id)?,
+            _ if carries => self.local(data.operands[0])?.partial.map(|p| (0, p)),
+            _ => self.scaled(id)?,
         };
         let mut operands: SmallVec<[ValueId; 4]> = SmallVec::new();
         for (i, &v) in data.operands.iter().enumerate() {
@@ -311,8 +328,8 @@ impl Lowering<'_> {
             let partial = match &carried {
                 Some((_, p)) => Some(p.clone()),
                 None => match &op {
-                    Op::Call(c) => {
-                        self.partial_results.get(&c.graph).and_then(|r| r.get(i).cloned()).flatten()
+                    Op::Call(Call { graph }) | Op::While(While { body: graph, .. }) => {
+                        self.partial_results.get(graph).and_then(|r| r.get(i).cloned()).flatten()
                     }
                     _ => self.reduced(id, i)?.map(|monoid| self.partial(module, id, monoid)),
                 },

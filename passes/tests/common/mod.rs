@@ -141,9 +141,8 @@ fn padded_block(
     let values: Vec<f64> = IndexSpace::new(&shape)
         .enumerate()
         .map(|(n, ix)| {
-            let is_padding = |(i, &(part, size, start)): (&usize, &(usize, usize, usize))| {
-                start + i % size >= part
-            };
+            let is_padding =
+                |(i, &(part, size, start)): (&usize, &(usize, usize, usize))| start + i % size >= part;
             if ix.iter().zip(&places).any(is_padding) {
                 return padding(n);
             }

@@ -10,6 +10,34 @@ use msc_ir::ops::collective::{Axes, Collective};
 use msc_ir::{Module, Monoid, Op};
 
 impl Lowering<'_> {
+    /// Whether a value is a sum that a loop carries, as it comes to the body.
+    pub(super) fn is_sum(&self, v: ValueId) -> bool {
+        self.source.params().iter().position(|p| *p == v).is_some_and(|i| self.sums.contains(&(self.id, i)))
+    }
+
+    /// The operand of an update of a slice that may stay a partial sum: what is written into a sum that a loop carries,
+    /// and used for nothing else.
+    pub(super) fn written(&self, id: OpId) -> Result<Option<(usize, Partial)>> {
+        let data = self.source.op(id);
+        if !self.is_sum(data.operands[0]) {
+            return Ok(None);
+        }
+        let mut v = data.operands[1];
+        let partial = self.local(v)?.partial.filter(|p| p.monoid == Monoid::Sum);
+        // Somebody else who needs it whole combines it anyway.
+        loop {
+            if self.source.value(v).uses.len() != 1 || self.source.results().contains(&v) {
+                return Ok(None);
+            }
+            match self.source.def(v) {
+                Some((def, _)) if matches!(self.source.op(def).op, Op::Reshape(_) | Op::Permute(_)) => {
+                    v = self.source.op(def).operands[0];
+                }
+                _ => return Ok(partial.map(|p| (1, p))),
+            }
+        }
+    }
+
     /// The operand of a product or quotient that may stay a partial sum, because every part is scaled alike: it has no
     /// other use, and what scales it is whole.
     pub(super) fn scaled(&self, id: OpId) -> Result<Option<(usize, Partial)>> {
