@@ -282,7 +282,7 @@ impl Lowering<'_> {
         }
         // What only moves elements carries a partial value along; everything else needs it whole.
         let carries = match &op {
-            Op::Reshape(_) | Op::Permute(_) => true,
+            _ if self.only_moves(id) => true,
             Op::Collective(c) => match c {
                 Collective::AllGather { .. } | Collective::AllToAll { .. } => true,
                 Collective::ReduceScatter { monoid, .. } => {

@@ -15,6 +15,17 @@ impl Lowering<'_> {
         self.source.params().iter().position(|p| *p == v).is_some_and(|i| self.sums.contains(&(self.id, i)))
     }
 
+    /// Whether an op only puts elements elsewhere, each once.
+    pub(super) fn only_moves(&self, id: OpId) -> bool {
+        let data = self.source.op(id);
+        let elements = |v: ValueId| self.source.ty(v).elements();
+        match &data.op {
+            Op::Reshape(_) | Op::Permute(_) => true,
+            Op::Broadcast(_) => elements(data.operands[0]) == elements(data.results[0]),
+            _ => false,
+        }
+    }
+
     /// The operand of an update of a slice that may stay a partial sum: what is written into a sum that a loop carries,
     /// and used for nothing else.
     pub(super) fn written(&self, id: OpId) -> Result<Option<(usize, Partial)>> {
@@ -30,7 +41,7 @@ impl Lowering<'_> {
                 return Ok(None);
             }
             match self.source.def(v) {
-                Some((def, _)) if matches!(self.source.op(def).op, Op::Reshape(_) | Op::Permute(_)) => {
+                Some((def, _)) if self.only_moves(def) => {
                     v = self.source.op(def).operands[0];
                 }
                 _ => return Ok(partial.map(|p| (1, p))),
