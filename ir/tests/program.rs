@@ -41,7 +41,7 @@ fn good() -> Program {
         placement: Placement::Arena(n * 512),
         name: name.to_string(),
     };
-    let param = |name: &str, alias| ParamInfo { name: name.into(), alias, sharding: Sharding::default() };
+    let param = |name: &str, alias| ParamInfo { name: name.into(), alias, ..ParamInfo::default() };
     Program {
         class: RankClass::default(),
         mesh: Mesh { axes: vec![MeshAxis { name: "tp".into(), size: 2 }] },
@@ -49,7 +49,7 @@ fn good() -> Program {
             name: "train".into(),
             graph: GraphId(0),
             params: vec![param("state", Some(0)), param("x", None)],
-            results: vec![ResultInfo { name: "state".into(), sharding: Sharding::default() }],
+            results: vec![ResultInfo { name: "state".into(), ..ResultInfo::default() }],
         },
         streams: vec![StreamKind::Compute, StreamKind::Communication],
         communicators: vec![Communicator { axes: [AxisId(0)].into_iter().collect() }],

@@ -21,7 +21,7 @@ use std::ops::Range;
 pub(super) const MAGIC: [u8; 8] = *b"MSCPLAN\0";
 
 /// The format this msc writes, and the newest it reads.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 
 /// Bytes of the header, and of an entry of the section table.
 const RECORD: usize = 64;

@@ -2,8 +2,7 @@
 
 use super::cover::{Fault, Place, covered_once};
 use crate::data::DataError;
-use crate::layout::{block_start, global_type};
-use crate::plan::Plan;
+use crate::plan::{Plan, Which};
 use msc_ir::tensor::IndexSpace;
 use msc_ir::{Shape, TensorType};
 use std::path::Path;
@@ -26,21 +25,17 @@ pub struct Placed {
 /// [`DataError::Shards`] if the plan's blocks do not hold each element once; `path` stands for the plan.
 pub fn placed(plan: &Plan, n: usize, path: &Path) -> Result<Placed, DataError> {
     let info = &plan.entry().params[n];
-    let mesh = plan.mesh();
-    let local = |rank: usize| {
-        let p = plan.program_of(rank);
-        &p.buffer(p.inputs[n]).ty
-    };
-    let ty = global_type(local(0), &info.sharding, mesh);
+    let laid = |rank: usize| plan.laid(Which::Input(n), rank);
+    let (ty, parts) = (laid(0).global_type(), laid(0).parts());
     let mut blocks: Vec<(usize, Place)> = Vec::new();
     let mut known = std::collections::BTreeSet::new();
-    for rank in 0..mesh.ranks() {
-        let start = block_start(local(rank), &info.sharding, mesh, rank);
+    for rank in 0..plan.mesh().ranks() {
+        let Some(held) = laid(rank).part(rank) else { continue };
+        let start = held.start;
         if !known.insert(start.clone()) {
             continue;
         }
-        let parts: Vec<usize> = (0..start.len()).map(|d| info.sharding.parts(d)).collect();
-        let size: Shape = local(rank).shape.iter().zip(&parts).map(|(n, p)| n / p).collect();
+        let size: Shape = held.size.iter().zip(&parts).map(|(n, p)| n / p).collect();
         for which in IndexSpace::new(&parts) {
             let at = |d: usize| start[d] + which[d] * (ty.shape[d] / parts[d]);
             blocks.push((rank, Place { start: (0..parts.len()).map(at).collect(), size: size.clone() }));
