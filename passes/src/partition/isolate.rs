@@ -59,18 +59,28 @@ pub(super) fn reason(problem: &Problem, module: &Module, atom: AtomId) -> Option
     })
 }
 
-/// The cuts that set apart every op that needs an atom whole; none if no op does. `why` says how the atom comes to be
-/// split along the axis.
-pub(super) fn cuts(problem: &Problem, module: &Module, axis: AxisId, atom: AtomId, why: &str) -> Vec<Cut> {
+/// The cuts that set apart every op that needs an atom whole, or that has the atom `beside`, which the same axis splits;
+/// none if no op does. `why` says how the atom comes to be split along the axis.
+pub(super) fn cuts(
+    problem: &Problem,
+    module: &Module,
+    axis: AxisId,
+    atom: AtomId,
+    beside: Option<AtomId>,
+    why: &str,
+) -> Vec<Cut> {
     let mut out = Vec::new();
     for (scope, id) in problem.atoms.scope_graphs().enumerate() {
         let Some(id) = id else { continue };
         let g = module.graph(id);
         let unsayable = id == problem.entry && problem.unsayable(g, axis).contains(&atom);
+        let other = |v: ValueId| beside.is_some_and(|b| times(problem, scope, v, b) > 0);
+        let meets = |op: OpId| g.op(op).operands.iter().chain(&g.op(op).results).any(|&v| other(v));
         let apart: Vec<bool> = (0..g.op_count())
             .map(|op| {
                 let op = OpId(op as u32);
-                wires(&g.op(op).op).is_empty() && needs_whole(problem, scope, g, op, atom)
+                let plain = wires(&g.op(op).op).is_empty();
+                plain && (meets(op) || needs_whole(problem, scope, g, op, atom))
             })
             .collect();
         for v in (0..g.value_count() as u32).map(ValueId) {
@@ -79,7 +89,7 @@ pub(super) fn cuts(problem: &Problem, module: &Module, axis: AxisId, atom: AtomI
                 continue;
             }
             let is_apart = match g.def(v) {
-                _ if n > 1 => true,
+                _ if n > 1 || other(v) => true,
                 Some((def, _)) => apart[def.0 as usize],
                 None => unsayable,
             };
@@ -88,13 +98,13 @@ pub(super) fn cuts(problem: &Problem, module: &Module, axis: AxisId, atom: AtomI
             users.retain(|user| {
                 let wanted_apart = match *user {
                     User::Operand(op, _) if wires(&g.op(op).op).is_empty() => apart[op.0 as usize],
-                    User::Operand(..) => n > 1,
-                    User::Result(_) => n > 1 || unsayable,
+                    User::Operand(..) => n > 1 || other(v),
+                    User::Result(_) => n > 1 || other(v) || unsayable,
                 };
                 wanted_apart != is_apart
             });
             if !users.is_empty() {
-                let fact = fact(module, g, v, &users, is_apart, why);
+                let fact = fact(module, g, v, &users, is_apart, why, &meets);
                 out.push(Cut { graph: id, value: v, users, late: g.def(v).is_none(), back: is_apart, fact });
             }
         }
@@ -103,7 +113,15 @@ pub(super) fn cuts(problem: &Problem, module: &Module, axis: AxisId, atom: AtomI
 }
 
 /// Why the layout of a value changes between it and its users.
-fn fact(module: &Module, g: &Graph, v: ValueId, users: &[User], is_apart: bool, why: &str) -> Fact {
+fn fact(
+    module: &Module,
+    g: &Graph,
+    v: ValueId,
+    users: &[User],
+    is_apart: bool,
+    why: &str,
+    meets: &dyn Fn(OpId) -> bool,
+) -> Fact {
     let apart = match is_apart {
         true => g.def(v).map(|(op, _)| op),
         false => users.iter().find_map(|u| match u {
@@ -111,8 +129,11 @@ fn fact(module: &Module, g: &Graph, v: ValueId, users: &[User], is_apart: bool, 
             User::Result(_) => None,
         }),
     };
-    let apart = apart.map_or_else(|| "the outside".into(), |op| op_at(module, g, op));
-    let apart = format!("{apart} cannot work on a part of it");
+    let apart = match apart {
+        Some(op) if meets(op) => format!("{} works for a part of the experts", op_at(module, g, op)),
+        Some(op) => format!("{} cannot work on a part of it", op_at(module, g, op)),
+        None => "the outside cannot work on a part of it".into(),
+    };
     match is_apart {
         true => Fact { comes: apart, needed: why.into() },
         false => Fact { comes: why.into(), needed: apart },

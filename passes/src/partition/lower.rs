@@ -99,7 +99,7 @@ pub fn lower(draft: &Draft, problem: &Problem, split: &Split) -> Result<Draft> {
 }
 
 /// Drops what a rewrite has left without a use.
-fn drop_unused(g: &mut Graph) {
+pub(super) fn drop_unused(g: &mut Graph) {
     let results = g.results().to_vec();
     let mut dead = vec![false; g.op_count()];
     let mut uses: Vec<usize> = (0..g.value_count() as u32).map(|v| g.value(ValueId(v)).uses.len()).collect();
@@ -116,7 +116,7 @@ fn drop_unused(g: &mut Graph) {
 }
 
 /// Whether a graph is run by calls only: not as an entry, and not as part of a loop or branch.
-fn called_only(module: &Module, graph: GraphId) -> bool {
+pub(super) fn called_only(module: &Module, graph: GraphId) -> bool {
     let run_by_op =
         |g: &Graph| g.ops().any(|(_, o)| !matches!(o.op, Op::Call(_)) && o.op.callees().contains(&graph));
     !module.entries.iter().any(|e| e.graph == graph) && !module.graphs().any(|(_, g)| run_by_op(g))
