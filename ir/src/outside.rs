@@ -41,7 +41,8 @@ fn held(stacks: &[&[Member]]) -> Result<Vec<Held>, String> {
         for (at, m) in stack.iter().enumerate() {
             let place = out.get_mut(m.number as usize);
             let place = place.filter(|p| p.is_none());
-            let place = place.ok_or_else(|| format!("{} is no place, or one taken twice: {}", m.name, m.number))?;
+            let place =
+                place.ok_or_else(|| format!("{} is no place, or one taken twice: {}", m.name, m.number))?;
             *place = Some(Held { slot, member: Some(at) });
         }
     }

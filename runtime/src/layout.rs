@@ -237,7 +237,8 @@ mod tests {
         let mesh = Mesh { axes: vec![axis("ep", 2), axis("tp", 2)] };
         // Four tensors of two rows and four columns; a rank has two of them, and half of their columns.
         let local = TensorType::new(DType::I32, [2, 2, 2]);
-        let sharding = Sharding { dims: vec![vec![AxisId(0)], vec![], vec![AxisId(1)]], ..Sharding::default() };
+        let sharding =
+            Sharding { dims: vec![vec![AxisId(0)], vec![], vec![AxisId(1)]], ..Sharding::default() };
         let laid = |m| Laid { local: &local, sharding: &sharding, mesh: &mesh, member: Some(m) };
         assert_eq!(laid(3).global_type(), TensorType::new(DType::I32, [2, 4]));
         for m in 0..4 {

@@ -8,9 +8,10 @@
 use super::cuts;
 use super::facts::Draft;
 use super::islands;
-use super::isolate;
+use super::isolate::{self, Beside};
 use super::lower::{Done, Next};
 use super::problem::{Problem, Split};
+use super::region;
 use crate::error::Result;
 use msc_ir::factor::common_divisor;
 use msc_ir::factor::solve::AtomId;
@@ -71,6 +72,15 @@ impl Anchor {
     }
 }
 
+/// The dimension of experts.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Experts {
+    /// Where it is.
+    pub at: Vec<Anchor>,
+    /// Whether values have it beside the batch that are no experts' yet.
+    pub beside_data: bool,
+}
+
 /// Atoms of the data's dimension `dim`, most frequent first, with an anchor for each. The data are inputs of integers
 /// that are no state, of two dimensions if there are any.
 fn atoms_of(problem: &Problem, module: &Module, dim: usize) -> Vec<Anchor> {
@@ -104,7 +114,7 @@ fn atoms_of(problem: &Problem, module: &Module, dim: usize) -> Vec<Anchor> {
 ///
 /// # Errors
 /// Bugs of factor rules.
-pub(super) fn split(draft: &Draft, axis: AxisId, first: First, experts: &[Anchor]) -> Result<Next> {
+pub(super) fn split(draft: &Draft, axis: AxisId, first: First, experts: &Experts) -> Result<Next> {
     let problem = Problem::new(&draft.module)?;
     let n = draft.module.mesh.size(axis);
     let dims = match first {
@@ -115,7 +125,9 @@ pub(super) fn split(draft: &Draft, axis: AxisId, first: First, experts: &[Anchor
     for dim in dims {
         let anchors = atoms_of(&problem, &draft.module, dim);
         let clean = |a: &Anchor| {
-            a.atom(&problem).is_some_and(|x| isolate::cuts(&problem, &draft.module, axis, x, None, "").is_empty())
+            a.atom(&problem).is_some_and(|x| {
+                isolate::cuts(&problem, &draft.module, axis, x, Beside::Nothing, "").is_empty()
+            })
         };
         let (mut order, unclean): (Vec<Anchor>, Vec<Anchor>) = anchors.into_iter().partition(clean);
         order.extend(unclean);
@@ -150,7 +162,7 @@ pub(super) fn split_at(draft: &Draft, axis: AxisId, param: usize, dim: usize) ->
     let first = problem.atoms.dim(value, dim).first().copied();
     let anchor = first.and_then(|a| Anchor::of(&problem, problem.entry, value, a));
     match anchor.filter(|a| a.dim == dim && a.size.is_multiple_of(draft.module.mesh.size(axis))) {
-        Some(a) => attempt(draft, axis, Some(a), &[]),
+        Some(a) => attempt(draft, axis, Some(a), &Experts::default()),
         None => Ok(None),
     }
 }
@@ -164,12 +176,13 @@ pub(super) fn attempt(
     draft: &Draft,
     axis: AxisId,
     data: Option<Anchor>,
-    experts: &[Anchor],
+    experts: &Experts,
 ) -> Result<Option<Done>> {
     let mut draft = draft.clone();
     let name = draft.module.mesh.axes[axis.0 as usize].name.clone();
-    let mut anchors = [Followed::at(experts.iter().copied()), Followed::at(data)];
-    for _ in 0..ROUNDS {
+    let parts = experts.beside_data;
+    let mut anchors = [Followed::at(experts.at.iter().copied()), Followed::at(data)];
+    for round in 0..ROUNDS {
         let mut problem = Problem::new(&draft.module)?;
         let mut atoms = [None, None];
         for (followed, atom) in anchors.iter().zip(&mut atoms) {
@@ -185,7 +198,18 @@ pub(super) fn attempt(
         let [experts, data] = atoms;
         let mut cuts = Vec::new();
         let mut cut = 0;
-        for (which, atom, beside) in [(0, experts, None), (1, data, experts)] {
+        // Where the batch is dealt to experts, the same dimension of experts is on both sides: first they are parted.
+        let first = match (experts, data) {
+            (Some(e), Some(d)) if round == 0 && parts => {
+                Some(region::region(&problem, &draft.module, e, d, draft.module.mesh.size(axis)))
+            }
+            _ => None,
+        };
+        let first = first.as_ref().map_or(Beside::Nothing, Beside::Region);
+        let later = experts.map_or(Beside::Nothing, Beside::Atom);
+        let turns = [(1, data, first), (0, experts, Beside::Nothing), (1, data, later)];
+        let skipped = usize::from(!matches!(first, Beside::Region(_)));
+        for (which, atom, beside) in turns.into_iter().skip(skipped) {
             let Some(atom) = atom.filter(|_| cuts.is_empty()) else { continue };
             let why = format!("{name} splits {}", problem.name(&draft.module, atom));
             cuts = isolate::cuts(&problem, &draft.module, axis, atom, beside, &why);

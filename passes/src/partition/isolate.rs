@@ -8,6 +8,7 @@
 use super::cuts::{Cut, User, users};
 use super::facts::{Fact, op_at};
 use super::problem::Problem;
+use super::region::Region;
 use msc_ir::factor::FactorKind;
 use msc_ir::factor::solve::AtomId;
 use msc_ir::graph::{OpId, ValueId};
@@ -59,14 +60,46 @@ pub(super) fn reason(problem: &Problem, module: &Module, atom: AtomId) -> Option
     })
 }
 
-/// The cuts that set apart every op that needs an atom whole, or that has the atom `beside`, which the same axis splits;
-/// none if no op does. `why` says how the atom comes to be split along the axis.
+/// What the same axis splits elsewhere, and sets apart.
+#[derive(Clone, Copy)]
+pub(super) enum Beside<'a> {
+    Nothing,
+    /// All that has an atom.
+    Atom(AtomId),
+    Region(&'a Region),
+}
+
+impl Beside<'_> {
+    /// Whether an op is set apart.
+    fn op(&self, problem: &Problem, scope: usize, g: &Graph, op: OpId) -> bool {
+        match self {
+            Beside::Nothing => false,
+            Beside::Atom(a) => {
+                let d = g.op(op);
+                d.operands.iter().chain(&d.results).any(|&v| times(problem, scope, v, *a) > 0)
+            }
+            Beside::Region(r) => r.has(scope, op),
+        }
+    }
+
+    /// Whether a value passes between graphs as what is set apart has it.
+    fn value(&self, problem: &Problem, scope: usize, v: ValueId) -> bool {
+        match self {
+            Beside::Nothing => false,
+            Beside::Atom(a) => times(problem, scope, v, *a) > 0,
+            Beside::Region(r) => r.passes(scope, v),
+        }
+    }
+}
+
+/// The cuts that set apart every op that needs an atom whole, or that is `beside`; none if no op does. `why` says how the
+/// atom comes to be split along the axis.
 pub(super) fn cuts(
     problem: &Problem,
     module: &Module,
     axis: AxisId,
     atom: AtomId,
-    beside: Option<AtomId>,
+    beside: Beside<'_>,
     why: &str,
 ) -> Vec<Cut> {
     let mut out = Vec::new();
@@ -74,8 +107,8 @@ pub(super) fn cuts(
         let Some(id) = id else { continue };
         let g = module.graph(id);
         let unsayable = id == problem.entry && problem.unsayable(g, axis).contains(&atom);
-        let other = |v: ValueId| beside.is_some_and(|b| times(problem, scope, v, b) > 0);
-        let meets = |op: OpId| g.op(op).operands.iter().chain(&g.op(op).results).any(|&v| other(v));
+        let other = |v: ValueId| beside.value(problem, scope, v);
+        let meets = |op: OpId| beside.op(problem, scope, g, op);
         let apart: Vec<bool> = (0..g.op_count())
             .map(|op| {
                 let op = OpId(op as u32);
@@ -89,9 +122,10 @@ pub(super) fn cuts(
                 continue;
             }
             let is_apart = match g.def(v) {
-                _ if n > 1 || other(v) => true,
-                Some((def, _)) => apart[def.0 as usize],
-                None => unsayable,
+                _ if n > 1 => true,
+                Some((def, _)) if wires(&g.op(def).op).is_empty() => apart[def.0 as usize],
+                Some(_) => other(v),
+                None => other(v) || unsayable,
             };
             let mut users = users(g, v);
             // Those that want it as it does not come.

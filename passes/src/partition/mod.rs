@@ -28,6 +28,7 @@ mod lower;
 mod mesh;
 mod predict;
 mod problem;
+mod region;
 mod state;
 mod sums;
 mod tensor;
@@ -277,9 +278,9 @@ impl Stages {
                 self.report.layouts_compared += compared;
                 Ok(next)
             }
-            "cp" => data::split(&self.draft, axis, data::First::Sequence, &[]),
+            "cp" => data::split(&self.draft, axis, data::First::Sequence, &data::Experts::default()),
             "ep" => experts::split(&self.draft, axis),
-            _ => data::split(&self.draft, axis, data::First::Batch, &[]),
+            _ => data::split(&self.draft, axis, data::First::Batch, &data::Experts::default()),
         }
     }
 

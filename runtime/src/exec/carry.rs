@@ -60,7 +60,10 @@ pub(super) fn slots(plan: &Plan, pairs: &[(usize, usize)]) -> Result<Vec<(usize,
     }
     let params = &plan.programs[0].entry.params;
     if let Some((&(_, to), _)) = members.iter().find(|((_, to), n)| **n != params[*to].stack.len().max(1)) {
-        let message = format!("{} is one of several that lie together: all of them carry over, or none", params[to].name);
+        let message = format!(
+            "{} is one of several that lie together: all of them carry over, or none",
+            params[to].name
+        );
         return Err(RunError::Carry { message });
     }
     Ok(out)

@@ -104,7 +104,13 @@ fn entry(p: &Program) -> Result<(), String> {
 }
 
 /// A stack has a member for each place of its whole first dimension, which is of one part.
-fn stack(p: &Program, name: &str, members: &[Member], s: &Sharding, local: &TensorType) -> Result<(), String> {
+fn stack(
+    p: &Program,
+    name: &str,
+    members: &[Member],
+    s: &Sharding,
+    local: &TensorType,
+) -> Result<(), String> {
     if members.is_empty() {
         return Ok(());
     }
@@ -112,7 +118,9 @@ fn stack(p: &Program, name: &str, members: &[Member], s: &Sharding, local: &Tens
     let whole = local.shape.first().and_then(|n| n.checked_mul(ranks));
     match whole == Some(members.len()) && s.parts(0) == 1 {
         true => Ok(()),
-        false => Err(format!("{name} holds {} tensors, which does not fit {local} and its layout", members.len())),
+        false => {
+            Err(format!("{name} holds {} tensors, which does not fit {local} and its layout", members.len()))
+        }
     }
 }
 

@@ -12,7 +12,10 @@
 //! single lanes cut out of the stack. [`rewrite`] builds the graphs anew, op by op with [`batch`].
 
 mod batch;
+mod entry;
+mod found;
 mod grow;
+mod parts;
 mod rewrite;
 mod seeds;
 mod tie;

@@ -6,8 +6,9 @@
 //! are.
 
 use super::super::lower::called_only;
+use super::Bundle;
 use super::batch::{self, columns};
-use super::{Bundle, Slot};
+use super::found::rows;
 use msc_ir::graph::{OpId, ValueId};
 use msc_ir::{Graph, GraphId, Module, Op, TensorType, ValueDef};
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,7 +38,7 @@ pub(super) struct Bundles<'a> {
     /// Numbers that lanes were found to differ by.
     pub numbers: Vec<Vec<i64>>,
     /// Per graph and value its bundle and lane.
-    of: BTreeMap<GraphId, Vec<Option<(usize, usize)>>>,
+    pub of: BTreeMap<GraphId, Vec<Option<(usize, usize)>>>,
     /// Per graph who calls it.
     sites: BTreeMap<GraphId, Vec<(GraphId, OpId)>>,
     /// Graphs whose parameters and results may change: run by calls only, or the entry.
@@ -192,7 +193,8 @@ impl<'a> Bundles<'a> {
         }
         let same = |o: &OpId| {
             let d = graph.op(*o);
-            let types = |l: &[ValueId]| -> Vec<TensorType> { l.iter().map(|&v| graph.ty(v).clone()).collect() };
+            let types =
+                |l: &[ValueId]| -> Vec<TensorType> { l.iter().map(|&v| graph.ty(v).clone()).collect() };
             types(&d.operands) == types(&first.operands) && types(&d.results) == types(&first.results)
         };
         let free = |o: &OpId| graph.op(*o).results.iter().all(|&r| self.of(g, r).is_none());
@@ -279,7 +281,7 @@ impl<'a> Bundles<'a> {
         rows(&at)
     }
 
-    fn lanes_of(&self, b: usize) -> usize {
+    pub fn lanes_of(&self, b: usize) -> usize {
         self.list.get(b).map_or(0, |b| b.values.len())
     }
 
@@ -292,84 +294,6 @@ impl<'a> Bundles<'a> {
     pub fn is_open(&self, g: GraphId) -> bool {
         self.open.contains(&g)
     }
-
-    /// What was found, by itself.
-    pub fn finish(self) -> Found {
-        let mut params = BTreeMap::new();
-        let mut results = BTreeMap::new();
-        for &g in &self.graphs {
-            let graph = self.graph(g);
-            let bundles = |list: &[ValueId]| -> Vec<Vec<usize>> {
-                let mut all: Vec<usize> = list.iter().filter_map(|&v| Some(self.of(g, v)?.0)).collect();
-                all.dedup();
-                let mut seen = BTreeSet::new();
-                all.retain(|b| seen.insert(*b) && self.is_open(g));
-                let at = |b: usize| {
-                    let mut at: Vec<Vec<usize>> = vec![Vec::new(); self.lanes_of(b)];
-                    for (n, &v) in list.iter().enumerate() {
-                        if let Some((_, lane)) = self.of(g, v).filter(|o| o.0 == b) {
-                            at[lane].push(n);
-                        }
-                    }
-                    rows(&at)
-                };
-                all.into_iter().flat_map(at).collect()
-            };
-            let taken = bundles(graph.params());
-            let mut given = bundles(graph.results());
-            if g == self.entry
-                && let Ok(e) = self.module.entry()
-            {
-                // What replaces a stack is one, whatever it is made of.
-                for row in &taken {
-                    let next: Option<Vec<usize>> =
-                        row.iter().map(|&p| e.params[p].alias.map(|r| r as usize)).collect();
-                    let Some(next) = next else { continue };
-                    given.retain(|other| *other == next || other.iter().all(|r| !next.contains(r)));
-                    if !given.contains(&next) {
-                        given.push(next);
-                    }
-                }
-                // Nothing else that is replaced is.
-                let replaces = |r: &usize| {
-                    e.params.iter().enumerate().any(|(p, i)| {
-                        i.alias == Some(*r as u32) && !taken.iter().any(|row| row.contains(&p))
-                    })
-                };
-                given.retain(|row| !row.iter().any(replaces));
-            }
-            params.insert(g, slots(graph.params().len(), &taken));
-            results.insert(g, slots(graph.results().len(), &given));
-        }
-        Found {
-            entry: self.entry,
-            graphs: self.graphs,
-            lanes: self.lanes,
-            list: self.list,
-            of: self.of,
-            params,
-            results,
-        }
-    }
-}
-
-/// Positions by lane, row by row as long as every lane has one.
-fn rows(at: &[Vec<usize>]) -> Vec<Vec<usize>> {
-    let n = at.iter().map(Vec::len).min().unwrap_or(0);
-    (0..n).map(|k| at.iter().map(|l| l[k]).collect()).collect()
-}
-
-/// What a graph takes or gives then: a row stands where its first position was.
-fn slots(n: usize, taken: &[Vec<usize>]) -> Vec<Slot> {
-    let mut out = Vec::new();
-    for at in 0..n {
-        match taken.iter().find(|row| row.contains(&at)) {
-            None => out.push(Slot::One(at)),
-            Some(row) if row.iter().min() == Some(&at) => out.push(Slot::Many(row.clone())),
-            Some(_) => {}
-        }
-    }
-    out
 }
 
 /// The numbers that constants repeat, if all values are such.
@@ -382,34 +306,4 @@ fn splats(module: &Module, g: &Graph, values: &[ValueId]) -> Option<Option<Vec<i
     }
     let whole = out.iter().all(|x| x.fract() == 0.0 && x.abs() < 1e9);
     Some(whole.then(|| out.iter().map(|&x| x as i64).collect()))
-}
-
-/// Bundles of a program, and what its graphs then take and give.
-pub(super) struct Found {
-    pub entry: GraphId,
-    pub graphs: Vec<GraphId>,
-    pub lanes: usize,
-    pub list: Vec<Bundle>,
-    of: BTreeMap<GraphId, Vec<Option<(usize, usize)>>>,
-    params: BTreeMap<GraphId, Vec<Slot>>,
-    results: BTreeMap<GraphId, Vec<Slot>>,
-}
-
-impl Found {
-    pub fn of(&self, g: GraphId, v: ValueId) -> Option<(usize, usize)> {
-        self.of.get(&g).and_then(|l| l[v.0 as usize])
-    }
-
-    pub fn params(&self, g: GraphId) -> &[Slot] {
-        self.params.get(&g).map_or(&[], |s| s)
-    }
-
-    pub fn results(&self, g: GraphId) -> &[Slot] {
-        self.results.get(&g).map_or(&[], |s| s)
-    }
-
-    /// The entry's parameters that are stacks then.
-    pub fn entry_params(&self) -> Vec<&Slot> {
-        self.params(self.entry).iter().filter(|s| matches!(s, Slot::Many(_))).collect()
-    }
 }
