@@ -1,6 +1,6 @@
 //! The checks of programs see seeded faults.
 
-use msc_ir::module::{AxisId, Entry, GraphId, Mesh, MeshAxis, ParamInfo, ResultInfo, Sharding};
+use msc_ir::module::{AxisId, Entry, GraphId, Member, Mesh, MeshAxis, ParamInfo, ResultInfo, Sharding};
 use msc_ir::ops::binary::BinaryKind;
 use msc_ir::ops::collective::Collective;
 use msc_ir::program::agree::agree;
@@ -99,6 +99,34 @@ fn a_right_program_passes() {
     m.mesh = good().mesh;
     assert_eq!(check_ops(&good(), &m), Ok(()));
     assert_eq!(agree(&[good()]), Ok(()));
+}
+
+#[test]
+fn stacks_that_do_not_fit_are_found() {
+    let members = |n: usize| -> Vec<Member> {
+        (0..n as u32).map(|i| Member { name: format!("state.{i}"), number: i }).collect()
+    };
+    let stacked = |p: &mut Program, params: usize, results: usize| {
+        p.entry.params[0].stack = members(params);
+        p.entry.results[0].stack = members(results);
+    };
+    // 128 on each of two ranks that hold the same.
+    assert_eq!(checked(|p| stacked(p, 128, 128)), Ok(()));
+    refused!(ProgramError::Entry { .. }, |p| stacked(p, 127, 127));
+    refused!(ProgramError::Entry { .. }, |p| stacked(p, 256, 256));
+    refused!(ProgramError::Entry { .. }, |p| stacked(p, 128, 0));
+    refused!(ProgramError::Entry { .. }, |p| {
+        stacked(p, 128, 128);
+        p.entry.params[0].stack[5].number = 6;
+    });
+    // Dealt to two ranks it holds twice as many.
+    let split = Sharding { dims: vec![vec![AxisId(0)]], ..Sharding::default() };
+    let dealt = |p: &mut Program, n: usize| {
+        stacked(p, n, n);
+        (p.entry.params[0].sharding, p.entry.results[0].sharding) = (split.clone(), split.clone());
+    };
+    assert_eq!(checked(|p| dealt(p, 256)), Ok(()));
+    refused!(ProgramError::Entry { .. }, |p| dealt(p, 128));
 }
 
 #[test]
