@@ -292,6 +292,47 @@ fn damaged_state_is_refused_by_name() {
 }
 
 #[test]
+fn experts_that_are_dealt_to_ranks_are_stored_there_and_read_anywhere() {
+    let s = Scene::of("mixtral_torchax_tiny");
+    let ep2 = s.plan("ep2", &["--ep", "2"]);
+    let other = s.plan("ep2tp2", &["--ep", "2", "--tp", "2"]);
+    let one = s.plan("one", &[]);
+    let shards = s.saved(&ep2, "shards", &["--save-shards"]);
+    let want = bits(&shards);
+    let i = index(&shards);
+    let files = |name: &str| -> Vec<String> {
+        let tensors = i["tensors"].as_object().expect("tensors");
+        let t = tensors.iter().find(|(n, _)| n.contains(name) && !n.contains("mu[")).expect("is there").1;
+        t["blocks"]
+            .as_array()
+            .expect("blocks")
+            .iter()
+            .map(|b| b["file"].as_str().unwrap().to_string())
+            .collect()
+    };
+    // Two of four experts on each rank, each whole; what is no expert's is stored once.
+    for (expert, file) in [(0, "rank-00000"), (1, "rank-00000"), (2, "rank-00001"), (3, "rank-00001")] {
+        let found = files(&format!("layers.1.block_sparse_moe.experts.{expert}.w2"));
+        assert_eq!(found, [format!("{file}.safetensors")], "expert {expert}");
+    }
+    assert_eq!(files("layers.0.self_attn.q_proj"), ["rank-00000.safetensors"]);
+    // To other layouts and back, and whole.
+    stdout(&s.reshard(&shards, &other, "a"));
+    stdout(&s.reshard(&s.at("a"), &one, "b"));
+    stdout(&s.reshard(&s.at("b"), &ep2, "c"));
+    stdout(&s.reshard(&s.at("a"), &ep2, "d.safetensors"));
+    for state in ["a", "b", "c", "d.safetensors"] {
+        assert_eq!(bits(&s.at(state)), want, "{state}");
+    }
+    let file_of = |folder: &Path, n: usize| {
+        std::fs::read(folder.join(format!("rank-0000{n}.safetensors"))).expect("a file")
+    };
+    for n in 0..2 {
+        assert_eq!(file_of(&s.at("c"), n), file_of(&shards, n));
+    }
+}
+
+#[test]
 fn state_of_another_model_and_folders_of_others_are_refused() {
     let s = Scene::new();
     let tp2 = s.plan("tp2", &["--tp", "2"]);

@@ -21,6 +21,7 @@ pub mod module;
 pub mod monoid;
 pub mod op;
 pub mod ops;
+pub mod outside;
 pub mod program;
 pub mod tensor;
 #[cfg(any(test, feature = "testing"))]
@@ -37,7 +38,7 @@ pub use error::{IrError, Result};
 pub use factor::{Factor, FactorKind, FactorRule};
 pub use graph::{Graph, OpData, OpId, Use, ValueData, ValueDef, ValueId};
 pub use location::{Loc, LocId, LocationTable};
-pub use module::{Entry, GraphId, Module, ParamInfo, ResultInfo};
+pub use module::{Entry, GraphId, Member, Module, ParamInfo, ResultInfo};
 pub use monoid::Monoid;
 pub use op::{Op, Operation};
 pub use tensor::{Storage, Tensor};

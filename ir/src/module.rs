@@ -120,6 +120,15 @@ impl Sharding {
     }
 }
 
+/// One of several tensors of the outside that are one of the entry's ([`crate::outside`]).
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Member {
+    /// The user's name.
+    pub name: String,
+    /// Which of the outside's parameters, or results, it is.
+    pub number: u32,
+}
+
 /// What the outside knows of an entry's parameter.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ParamInfo {
@@ -129,6 +138,8 @@ pub struct ParamInfo {
     pub alias: Option<u32>,
     /// Layout over the mesh.
     pub sharding: Sharding,
+    /// The parameters it holds, one behind the other along its first dimension; empty if it is one itself.
+    pub stack: Vec<Member>,
 }
 
 /// What the outside knows of an entry's result.
@@ -138,6 +149,8 @@ pub struct ResultInfo {
     pub name: String,
     /// Layout over the mesh.
     pub sharding: Sharding,
+    /// The results it holds, as in [`ParamInfo::stack`].
+    pub stack: Vec<Member>,
 }
 
 /// A computation the runtime can start; several entries of one module share state by parameter name.

@@ -10,6 +10,7 @@ use crate::graph::{Graph, Use, ValueDef};
 use crate::module::{GraphId, Module};
 use crate::op::{Op, Operation};
 use crate::ops::call::wires;
+use crate::outside::Outside;
 use crate::types::TensorType;
 
 /// Verifies a module.
@@ -40,6 +41,15 @@ pub fn verify(module: &Module) -> Result<()> {
         if e.params.len() != g.params().len() || e.results.len() != g.results().len() {
             return Err(broken(g, "the entry does not describe every parameter and result".into()));
         }
+        let params = e.params.iter().map(|p| (&p.stack, &p.sharding)).zip(g.params());
+        let results = e.results.iter().map(|r| (&r.stack, &r.sharding)).zip(g.results());
+        for ((stack, sharding), &v) in params.chain(results).filter(|((s, _), _)| !s.is_empty()) {
+            let ranks: usize = sharding.axes(0).iter().map(|&a| module.mesh.size(a)).product();
+            if g.ty(v).shape.first().and_then(|n| n.checked_mul(ranks)) != Some(stack.len()) {
+                let names: Vec<&str> = stack.iter().map(|m| m.name.as_str()).collect();
+                return Err(broken(g, format!("{} does not hold {}", g.ty(v), names.join(", "))));
+            }
+        }
         for (p, &v) in e.params.iter().zip(g.params()) {
             if let Some(r) = p.alias {
                 let result = g.results().get(r as usize).map(|&r| g.ty(r));
@@ -51,6 +61,7 @@ pub fn verify(module: &Module) -> Result<()> {
                 }
             }
         }
+        Outside::of(e).map_err(|message| broken(g, message))?;
     }
     Ok(())
 }

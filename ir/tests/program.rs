@@ -1,6 +1,6 @@
 //! The checks of programs see seeded faults.
 
-use msc_ir::module::{AxisId, Entry, GraphId, Mesh, MeshAxis, ParamInfo, ResultInfo, Sharding};
+use msc_ir::module::{AxisId, Entry, GraphId, Member, Mesh, MeshAxis, ParamInfo, ResultInfo, Sharding};
 use msc_ir::ops::binary::BinaryKind;
 use msc_ir::ops::collective::Collective;
 use msc_ir::program::agree::agree;
@@ -41,7 +41,7 @@ fn good() -> Program {
         placement: Placement::Arena(n * 512),
         name: name.to_string(),
     };
-    let param = |name: &str, alias| ParamInfo { name: name.into(), alias, sharding: Sharding::default() };
+    let param = |name: &str, alias| ParamInfo { name: name.into(), alias, ..ParamInfo::default() };
     Program {
         class: RankClass::default(),
         mesh: Mesh { axes: vec![MeshAxis { name: "tp".into(), size: 2 }] },
@@ -49,7 +49,7 @@ fn good() -> Program {
             name: "train".into(),
             graph: GraphId(0),
             params: vec![param("state", Some(0)), param("x", None)],
-            results: vec![ResultInfo { name: "state".into(), sharding: Sharding::default() }],
+            results: vec![ResultInfo { name: "state".into(), ..ResultInfo::default() }],
         },
         streams: vec![StreamKind::Compute, StreamKind::Communication],
         communicators: vec![Communicator { axes: [AxisId(0)].into_iter().collect() }],
@@ -99,6 +99,34 @@ fn a_right_program_passes() {
     m.mesh = good().mesh;
     assert_eq!(check_ops(&good(), &m), Ok(()));
     assert_eq!(agree(&[good()]), Ok(()));
+}
+
+#[test]
+fn stacks_that_do_not_fit_are_found() {
+    let members = |n: usize| -> Vec<Member> {
+        (0..n as u32).map(|i| Member { name: format!("state.{i}"), number: i }).collect()
+    };
+    let stacked = |p: &mut Program, params: usize, results: usize| {
+        p.entry.params[0].stack = members(params);
+        p.entry.results[0].stack = members(results);
+    };
+    // 128 on each of two ranks that hold the same.
+    assert_eq!(checked(|p| stacked(p, 128, 128)), Ok(()));
+    refused!(ProgramError::Entry { .. }, |p| stacked(p, 127, 127));
+    refused!(ProgramError::Entry { .. }, |p| stacked(p, 256, 256));
+    refused!(ProgramError::Entry { .. }, |p| stacked(p, 128, 0));
+    refused!(ProgramError::Entry { .. }, |p| {
+        stacked(p, 128, 128);
+        p.entry.params[0].stack[5].number = 6;
+    });
+    // Dealt to two ranks it holds twice as many.
+    let split = Sharding { dims: vec![vec![AxisId(0)]], ..Sharding::default() };
+    let dealt = |p: &mut Program, n: usize| {
+        stacked(p, n, n);
+        (p.entry.params[0].sharding, p.entry.results[0].sharding) = (split.clone(), split.clone());
+    };
+    assert_eq!(checked(|p| dealt(p, 256)), Ok(()));
+    refused!(ProgramError::Entry { .. }, |p| dealt(p, 128));
 }
 
 #[test]

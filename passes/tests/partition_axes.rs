@@ -3,54 +3,11 @@
 
 mod common;
 
-use common::{LOSS, block, mesh, wanted};
-use msc_ir::interp::{Mode, run, run_ranks};
+use common::{LOSS, axes, inputs, kinds, split};
 use msc_ir::module::{AxisId, Entry, ParamInfo, ResultInfo, Sharding};
-use msc_ir::testing::split::compare;
 use msc_ir::testing::{Rng, graphs};
 use msc_ir::{Module, Op, Operation, Tensor, text};
-use msc_passes::PassError;
 use msc_passes::partition::given::Given;
-use msc_passes::partition::{Options, Report, partition};
-
-/// Splits a program and compares every rank's results with its blocks of the whole ones.
-fn split(m: &Module, inputs: &[Tensor], options: &Options) -> Result<(Module, Report), String> {
-    let mut local = m.clone();
-    let report = partition(&mut local, options).map_err(|e| match e {
-        PassError::Layout { .. } => format!("refused: {e}"),
-        e => e.to_string(),
-    })?;
-    msc_ir::verify::verify(&local).map_err(|e| e.to_string())?;
-    let want = run(m, m.entry().expect("entry").graph, inputs, Mode::Wide).map_err(|e| e.to_string())?;
-    let entry = local.entry().expect("entry");
-    let rows: Vec<Vec<Tensor>> = (0..local.mesh.ranks())
-        .map(|r| {
-            let types = local.graph(entry.graph).param_types();
-            let blocks = inputs.iter().zip(&entry.params).zip(&types);
-            blocks.map(|((t, p), ty)| block(&local.mesh, t, &p.sharding, r, ty)).collect()
-        })
-        .collect();
-    let got = run_ranks(&local, entry.graph, &rows, Mode::Wide).map_err(|e| e.to_string())?;
-    for (r, row) in got.iter().enumerate() {
-        for ((g, w), info) in row.iter().zip(&want).zip(&entry.results) {
-            compare(&wanted(&local.mesh, w, &info.sharding, r, g), g)
-                .map_err(|e| format!("rank {r}, {}: {e}", info.name))?;
-        }
-    }
-    Ok((local, report))
-}
-
-fn axes(list: &[(&str, usize)]) -> Options {
-    Options { mesh: mesh(list), ..Options::default() }
-}
-
-fn inputs(m: &Module, seed: u64) -> Vec<Tensor> {
-    graphs::inputs(&mut Rng::new(seed), &m.graph(m.entry().expect("entry").graph).param_types())
-}
-
-fn kinds(r: &Report) -> Vec<&'static str> {
-    r.collectives.iter().map(|c| c.kind).collect()
-}
 
 /// Attention over a sequence of 4 with 2 heads of 2, in plain ops, from one weight for queries, keys and values.
 const ATTENTION: &str = "module @m

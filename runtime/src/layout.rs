@@ -9,6 +9,7 @@ use msc_ir::module::{Mesh, Sharding};
 use msc_ir::tensor::IndexSpace;
 use msc_ir::types::strides;
 use msc_ir::{Shape, TensorType};
+use std::ops::Range;
 
 /// The global type of a tensor of which every rank holds a block of type `local`.
 pub fn global_type(local: &TensorType, sharding: &Sharding, mesh: &Mesh) -> TensorType {
@@ -23,6 +24,83 @@ pub fn block_start(local: &TensorType, sharding: &Sharding, mesh: &Mesh, rank: u
         sharding.axes(d).iter().fold(0, |i, &a| i * mesh.size(a) + mesh.coordinate(rank, a))
     };
     local.shape.iter().enumerate().map(|(d, n)| n / sharding.parts(d) * index(d)).collect()
+}
+
+/// How a tensor of the outside lies over the ranks: in a tensor of the entry, or in one place of its first dimension.
+#[derive(Clone, Copy, Debug)]
+pub struct Laid<'a> {
+    /// The type of the entry's tensor on a rank.
+    pub local: &'a TensorType,
+    /// Its layout.
+    pub sharding: &'a Sharding,
+    /// The mesh.
+    pub mesh: &'a Mesh,
+    /// Its place, if that holds several.
+    pub member: Option<usize>,
+}
+
+/// What a rank holds of a tensor of the outside.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// Where it starts, as [`block_start`] says.
+    pub start: Shape,
+    /// Its shape.
+    pub size: Shape,
+    /// Which block of the tensor it is.
+    pub block: Block,
+    /// The part's bytes of those of the entry's tensor on the rank.
+    pub bytes: Range<usize>,
+}
+
+impl Laid<'_> {
+    /// The tensor's layout, type and place on a rank; of a stack, that of each member.
+    fn own(&self) -> (TensorType, Sharding) {
+        match self.member {
+            None => (self.local.clone(), self.sharding.clone()),
+            Some(_) => {
+                let rest = |n: usize| 1.min(n);
+                let s = self.sharding;
+                let inner = Sharding {
+                    dims: s.dims[rest(s.dims.len())..].to_vec(),
+                    parts: s.parts[rest(s.parts.len())..].to_vec(),
+                    sizes: s.sizes[rest(s.sizes.len())..].to_vec(),
+                };
+                (self.local.with_shape(self.local.shape.iter().skip(1).copied()), inner)
+            }
+        }
+    }
+
+    /// The tensor's type.
+    pub fn global_type(&self) -> TensorType {
+        let (ty, sharding) = self.own();
+        global_type(&ty, &sharding, self.mesh)
+    }
+
+    /// For each dimension the number of parts it consists of.
+    pub fn parts(&self) -> Vec<usize> {
+        let (ty, sharding) = self.own();
+        (0..ty.rank()).map(|d| sharding.parts(d)).collect()
+    }
+
+    /// What a rank holds of it: nothing where its stack lies along an axis and this place is another's.
+    pub fn part(&self, rank: usize) -> Option<Part> {
+        let (ty, sharding) = self.own();
+        let all = ty.bytes();
+        let bytes = match self.member {
+            None => 0..all,
+            Some(m) => {
+                let first = block_start(self.local, self.sharding, self.mesh, rank)[0];
+                let at = m.checked_sub(first).filter(|&at| at < self.local.shape[0])?;
+                at * all..(at + 1) * all
+            }
+        };
+        Some(Part {
+            start: block_start(&ty, &sharding, self.mesh, rank),
+            size: ty.shape.clone(),
+            block: Block::of_rank(&ty, &sharding, self.mesh, rank),
+            bytes,
+        })
+    }
 }
 
 /// A block of a row-major tensor: what [`rows`](Block::rows) needs to find its bytes. A dimension of several parts is
@@ -192,6 +270,31 @@ mod tests {
             assert_eq!(block.first_difference(&bytes, &back), None);
         }
         assert_eq!(back, global.data.bytes());
+    }
+
+    #[test]
+    fn members_lie_whole_on_the_ranks_of_their_place() {
+        let axis = |name: &str, size| MeshAxis { name: name.into(), size };
+        let mesh = Mesh { axes: vec![axis("ep", 2), axis("tp", 2)] };
+        // Four tensors of two rows and four columns; a rank has two of them, and half of their columns.
+        let local = TensorType::new(DType::I32, [2, 2, 2]);
+        let sharding =
+            Sharding { dims: vec![vec![AxisId(0)], vec![], vec![AxisId(1)]], ..Sharding::default() };
+        let laid = |m| Laid { local: &local, sharding: &sharding, mesh: &mesh, member: Some(m) };
+        assert_eq!(laid(3).global_type(), TensorType::new(DType::I32, [2, 4]));
+        for m in 0..4 {
+            for rank in 0..4 {
+                let part = laid(m).part(rank);
+                assert_eq!(part.is_some(), m / 2 == rank / 2, "member {m}, rank {rank}");
+                let Some(part) = part else { continue };
+                assert_eq!(part.start[..], [0, rank % 2 * 2]);
+                assert_eq!(part.bytes, m % 2 * 16..m % 2 * 16 + 16);
+                let (global, mut own) = (Storage::I32((0..8).collect()), [0; 16]);
+                part.block.cut(global.bytes(), &mut own);
+                let at = rank as i32 % 2 * 2;
+                assert_eq!(own, Storage::I32(vec![at, at + 1, at + 4, at + 5]).bytes());
+            }
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::dtype::DType;
 use crate::error::{IrError, Result};
 use crate::graph::{Graph, ValueId};
 use crate::location::{Loc, LocId};
-use crate::module::{AxisId, Entry, Mesh, MeshAxis, Module, ParamInfo, ResultInfo, Sharding};
+use crate::module::{AxisId, Entry, Member, Mesh, MeshAxis, Module, ParamInfo, ResultInfo, Sharding};
 use crate::op::Op;
 use crate::ops::fused::Fused;
 use crate::tensor::Storage;
@@ -254,10 +254,12 @@ fn entry(l: &mut Lexer, m: &mut Module) -> Result<()> {
         if l.eat_word("param")? {
             let name = l.text()?;
             let alias = if l.eat_word("alias")? { Some(l.number()?) } else { None };
-            e.params.push(ParamInfo { name, alias, sharding: sharding(l)? });
+            let stack = stack(l)?;
+            e.params.push(ParamInfo { name, alias, sharding: sharding(l)?, stack });
         } else if l.eat_word("result")? {
             let name = l.text()?;
-            e.results.push(ResultInfo { name, sharding: sharding(l)? });
+            let stack = stack(l)?;
+            e.results.push(ResultInfo { name, sharding: sharding(l)?, stack });
         } else {
             l.expect('}')?;
             break;
@@ -265,6 +267,18 @@ fn entry(l: &mut Lexer, m: &mut Module) -> Result<()> {
     }
     m.entries.push(e);
     Ok(())
+}
+
+fn stack(l: &mut Lexer) -> Result<Vec<Member>> {
+    let mut members = Vec::new();
+    if l.eat_word("stack")? {
+        l.expect('[')?;
+        while !l.eat(']')? {
+            members.push(Member { name: l.text()?, number: l.number()? });
+            l.eat(',')?;
+        }
+    }
+    Ok(members)
 }
 
 fn sharding(l: &mut Lexer) -> Result<Sharding> {

@@ -4,7 +4,7 @@ use crate::attr::AttrValue;
 use crate::constant::{ConstData, ConstId};
 use crate::dtype::DType;
 use crate::graph::Graph;
-use crate::module::{Module, Sharding};
+use crate::module::{Member, Module, Sharding};
 use crate::op::Operation;
 use crate::tensor::Storage;
 use std::fmt::Write;
@@ -40,15 +40,24 @@ pub fn print_with(module: &Module, options: PrintOptions) -> String {
             if let Some(a) = p.alias {
                 let _ = write!(out, " alias {a}");
             }
+            stack(&mut out, &p.stack);
             sharding(&mut out, &p.sharding);
         }
         for r in &e.results {
             let _ = write!(out, "  result {:?}", r.name);
+            stack(&mut out, &r.stack);
             sharding(&mut out, &r.sharding);
         }
         out.push_str("}\n");
     }
     out
+}
+
+fn stack(out: &mut String, members: &[Member]) {
+    if !members.is_empty() {
+        let members: Vec<String> = members.iter().map(|m| format!("{:?} {}", m.name, m.number)).collect();
+        let _ = write!(out, " stack [{}]", members.join(", "));
+    }
 }
 
 fn sharding(out: &mut String, s: &Sharding) {

@@ -7,6 +7,7 @@ use super::problem::{Problem, Split};
 use crate::error::Result;
 use msc_ir::Module;
 use msc_ir::module::{AxisId, Mesh, Sharding};
+use std::collections::BTreeSet;
 
 /// What is asked of the entry's parameters, with the axes by name, because numbers change when an axis is split in two.
 #[derive(Debug)]
@@ -36,6 +37,20 @@ impl Wishes {
             }
         }
         Ok(Wishes { params })
+    }
+
+    /// The parameters that something is asked for.
+    pub fn params(&self) -> BTreeSet<usize> {
+        self.params.iter().map(|(p, _)| *p).collect()
+    }
+
+    /// The same of parameters that have other numbers now; those without one are asked for nothing.
+    pub fn moved(&mut self, to: &[Option<usize>]) {
+        let number = |p: usize| to.get(p).copied().flatten();
+        self.params = std::mem::take(&mut self.params)
+            .into_iter()
+            .filter_map(|(p, dims)| Some((number(p)?, dims)))
+            .collect();
     }
 
     /// The axes of more than one rank that something is asked for, each after those outside of it in some dimension.

@@ -2,14 +2,16 @@
 //!
 //! Where the batch has no part left for an axis, the axis takes the sequence, and the other way round. Ops that cannot
 //! work on a part of what is split are set apart ([`super::isolate`]) and split some other way ([`super::islands`]):
-//! attention along `cp` over its heads, with an exchange before and after it.
+//! attention along `cp` over its heads, with an exchange before and after it. Experts ([`super::experts`]) are split
+//! beside the batch: what computes with them is set apart, and has its tokens whole.
 
 use super::cuts;
 use super::facts::Draft;
 use super::islands;
-use super::isolate;
+use super::isolate::{self, Beside};
 use super::lower::{Done, Next};
 use super::problem::{Problem, Split};
+use super::region;
 use crate::error::Result;
 use msc_ir::factor::common_divisor;
 use msc_ir::factor::solve::AtomId;
@@ -31,7 +33,7 @@ pub(super) enum First {
 
 /// An atom as a dimension of a value, which stays what it is when the program is cut.
 #[derive(Clone, Copy, Debug)]
-struct Anchor {
+pub(super) struct Anchor {
     graph: GraphId,
     value: ValueId,
     dim: usize,
@@ -42,7 +44,7 @@ struct Anchor {
 
 impl Anchor {
     /// An atom of a value.
-    fn of(problem: &Problem, graph: GraphId, value: ValueId, atom: AtomId) -> Option<Anchor> {
+    pub fn of(problem: &Problem, graph: GraphId, value: ValueId, atom: AtomId) -> Option<Anchor> {
         let scope = problem.atoms.scope_of(graph)?;
         (0..problem.atoms.rank_in(scope, value)).find_map(|dim| {
             let list = problem.atoms.dim_in(scope, value, dim);
@@ -50,6 +52,11 @@ impl Anchor {
             let inner = list[at + 1..].iter().map(|&b| problem.atoms.size(b)).product();
             Some(Anchor { graph, value, dim, size: problem.atoms.size(atom), inner })
         })
+    }
+
+    /// The atom's size.
+    pub fn size(&self) -> usize {
+        self.size
     }
 
     fn atom(&self, problem: &Problem) -> Option<AtomId> {
@@ -63,6 +70,15 @@ impl Anchor {
         }
         None
     }
+}
+
+/// The dimension of experts.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Experts {
+    /// Where it is.
+    pub at: Vec<Anchor>,
+    /// Whether values have it beside the batch that are no experts' yet.
+    pub beside_data: bool,
 }
 
 /// Atoms of the data's dimension `dim`, most frequent first, with an anchor for each. The data are inputs of integers
@@ -94,11 +110,11 @@ fn atoms_of(problem: &Problem, module: &Module, dim: usize) -> Vec<Anchor> {
     found.into_iter().map(|f| f.2).collect()
 }
 
-/// Splits the data along an axis.
+/// Splits the data along an axis, and experts beside it.
 ///
 /// # Errors
 /// Bugs of factor rules.
-pub(super) fn split(draft: &Draft, axis: AxisId, first: First) -> Result<Next> {
+pub(super) fn split(draft: &Draft, axis: AxisId, first: First, experts: &Experts) -> Result<Next> {
     let problem = Problem::new(&draft.module)?;
     let n = draft.module.mesh.size(axis);
     let dims = match first {
@@ -109,7 +125,9 @@ pub(super) fn split(draft: &Draft, axis: AxisId, first: First) -> Result<Next> {
     for dim in dims {
         let anchors = atoms_of(&problem, &draft.module, dim);
         let clean = |a: &Anchor| {
-            a.atom(&problem).is_some_and(|x| isolate::cuts(&problem, &draft.module, axis, x, "").is_empty())
+            a.atom(&problem).is_some_and(|x| {
+                isolate::cuts(&problem, &draft.module, axis, x, Beside::Nothing, "").is_empty()
+            })
         };
         let (mut order, unclean): (Vec<Anchor>, Vec<Anchor>) = anchors.into_iter().partition(clean);
         order.extend(unclean);
@@ -123,7 +141,7 @@ pub(super) fn split(draft: &Draft, axis: AxisId, first: First) -> Result<Next> {
             if part > 1 {
                 break;
             }
-            if let Some(done) = attempt(draft, axis, a)? {
+            if let Some(done) = attempt(draft, axis, Some(a), experts)? {
                 return Ok(Next::Done(Box::new(done)));
             }
         }
@@ -144,44 +162,101 @@ pub(super) fn split_at(draft: &Draft, axis: AxisId, param: usize, dim: usize) ->
     let first = problem.atoms.dim(value, dim).first().copied();
     let anchor = first.and_then(|a| Anchor::of(&problem, problem.entry, value, a));
     match anchor.filter(|a| a.dim == dim && a.size.is_multiple_of(draft.module.mesh.size(axis))) {
-        Some(a) => attempt(draft, axis, a),
+        Some(a) => attempt(draft, axis, Some(a), &Experts::default()),
         None => Ok(None),
     }
 }
 
-/// Splits one atom, with layouts changing around what needs it whole; `None` if something needs it whole everywhere.
-fn attempt(draft: &Draft, axis: AxisId, anchor: Anchor) -> Result<Option<Done>> {
+/// Splits the data's atom and the experts', with layouts changing around what needs them whole; `None` if something needs
+/// one whole everywhere.
+///
+/// # Errors
+/// Bugs of factor rules.
+pub(super) fn attempt(
+    draft: &Draft,
+    axis: AxisId,
+    data: Option<Anchor>,
+    experts: &Experts,
+) -> Result<Option<Done>> {
     let mut draft = draft.clone();
     let name = draft.module.mesh.axes[axis.0 as usize].name.clone();
-    // The atom wherever it comes out of what was set apart: no op ties those places, but all are to be split alike.
-    let mut anchors = vec![anchor];
-    for _ in 0..ROUNDS {
+    let parts = experts.beside_data;
+    let mut anchors = [Followed::at(experts.at.iter().copied()), Followed::at(data)];
+    for round in 0..ROUNDS {
         let mut problem = Problem::new(&draft.module)?;
-        let found: Option<Vec<AtomId>> = anchors.iter().map(|a| a.atom(&problem)).collect();
-        let Some(found) = found.filter(|f| !f.is_empty()) else { return Ok(None) };
-        problem.atoms.identify(&found);
-        let Some(atom) = anchors[0].atom(&problem) else { return Ok(None) };
-        let why = format!("{name} splits {}", problem.name(&draft.module, atom));
-        let cuts = isolate::cuts(&problem, &draft.module, axis, atom, &why);
-        if cuts.is_empty() {
-            if problem.atoms.is_whole(atom) {
+        let mut atoms = [None, None];
+        for (followed, atom) in anchors.iter().zip(&mut atoms) {
+            *atom = match followed.one(&mut problem) {
+                Some(found) => found,
+                None => return Ok(None),
+            };
+        }
+        // An atom that became another's part since is found again.
+        for (followed, atom) in anchors.iter().zip(&mut atoms) {
+            *atom = followed.0.first().and_then(|a| a.atom(&problem));
+        }
+        let [experts, data] = atoms;
+        let mut cuts = Vec::new();
+        let mut cut = 0;
+        // Where the batch is dealt to experts, the same dimension of experts is on both sides: first they are parted.
+        let first = match (experts, data) {
+            (Some(e), Some(d)) if round == 0 && parts => {
+                Some(region::region(&problem, &draft.module, e, d, draft.module.mesh.size(axis)))
+            }
+            _ => None,
+        };
+        let first = first.as_ref().map_or(Beside::Nothing, Beside::Region);
+        let later = experts.map_or(Beside::Nothing, Beside::Atom);
+        let turns = [(1, data, first), (0, experts, Beside::Nothing), (1, data, later)];
+        let skipped = usize::from(!matches!(first, Beside::Region(_)));
+        for (which, atom, beside) in turns.into_iter().skip(skipped) {
+            let Some(atom) = atom.filter(|_| cuts.is_empty()) else { continue };
+            let why = format!("{name} splits {}", problem.name(&draft.module, atom));
+            cuts = isolate::cuts(&problem, &draft.module, axis, atom, beside, &why);
+            cut = which;
+        }
+        let split: BTreeSet<AtomId> = experts.into_iter().chain(data).collect();
+        let Some(atom) = [experts, data][cut].filter(|_| !cuts.is_empty()) else {
+            if split.is_empty() || split.iter().any(|&a| problem.atoms.is_whole(a)) {
                 return Ok(None);
             }
-            let mut split = Split { axis, atoms: BTreeSet::from([atom]) };
+            let mut split = Split { axis, atoms: split };
             islands::cut_too(&problem, &draft.module, &mut split);
             return Done::by(&draft, &problem, &split).map(Some);
-        }
+        };
         let came_out: Vec<Option<Anchor>> =
             cuts.iter().map(|c| Anchor::of(&problem, c.graph, c.value, atom).filter(|_| c.back)).collect();
         let moved = cuts::insert(&mut draft, &cuts);
         // A value whose every use is behind a cut is apart itself.
-        anchors.retain(|a| !cuts.iter().any(|c| c.back && c.graph == a.graph && c.value == a.value));
-        for a in &mut anchors {
+        anchors[cut].0.retain(|a| !cuts.iter().any(|c| c.back && c.graph == a.graph && c.value == a.value));
+        for a in anchors.iter_mut().flat_map(|f| &mut f.0) {
             let Some(v) = moved.value(a.graph, a.value) else { return Ok(None) };
             a.value = v;
         }
         let behind = came_out.into_iter().zip(&moved.made);
-        anchors.extend(behind.filter_map(|(a, v)| Some(Anchor { value: (*v)?, ..a? })));
+        anchors[cut].0.extend(behind.filter_map(|(a, v)| Some(Anchor { value: (*v)?, ..a? })));
     }
     Ok(None)
+}
+
+/// An atom wherever it comes out of what was set apart: no op ties those places, but all are to be split alike.
+struct Followed(Vec<Anchor>, bool);
+
+impl Followed {
+    fn at(places: impl IntoIterator<Item = Anchor>) -> Followed {
+        let places: Vec<Anchor> = places.into_iter().collect();
+        let some = !places.is_empty();
+        Followed(places, some)
+    }
+
+    /// The one atom of all places, or that nothing is followed; `None` if it was lost.
+    fn one(&self, problem: &mut Problem) -> Option<Option<AtomId>> {
+        if !self.1 {
+            return Some(None);
+        }
+        let found: Option<Vec<AtomId>> = self.0.iter().map(|a| a.atom(problem)).collect();
+        let found = found.filter(|f| !f.is_empty())?;
+        problem.atoms.identify(&found);
+        self.0[0].atom(problem).map(Some)
+    }
 }

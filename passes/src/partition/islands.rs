@@ -11,13 +11,14 @@ use msc_ir::{Module, Op};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Which island each value of each scope is of.
-struct Islands {
+pub(super) struct Islands {
     first: Vec<usize>,
     parent: Vec<usize>,
 }
 
 impl Islands {
-    fn of(problem: &Problem, module: &Module) -> Islands {
+    /// The islands; without `ops` those of values that only pass from graph to graph.
+    pub fn of(problem: &Problem, module: &Module, ops: bool) -> Islands {
         let graphs: Vec<_> = problem.atoms.scope_graphs().collect();
         let mut first = Vec::new();
         let mut n = 0;
@@ -32,7 +33,7 @@ impl Islands {
             for (_, data) in g.ops().filter(|(_, d)| !matches!(d.op, Op::Reshard(_))) {
                 let mine = |v: &&ValueId| g.ty(**v).rank() > 0;
                 let wired = wires(&data.op);
-                if wired.is_empty() {
+                if wired.is_empty() && ops {
                     let mut values = data.operands.iter().chain(&data.results).filter(mine);
                     let Some(&one) = values.next() else { continue };
                     values.for_each(|&v| all.join((scope, one), (scope, v)));
@@ -52,7 +53,8 @@ impl Islands {
         all
     }
 
-    fn find(&self, (scope, v): (usize, ValueId)) -> usize {
+    /// The number of a value's island.
+    pub fn find(&self, (scope, v): (usize, ValueId)) -> usize {
         let mut at = self.first[scope] + v.0 as usize;
         while self.parent[at] != at {
             at = self.parent[at];
@@ -81,7 +83,7 @@ struct Island {
 /// Adds to a split, for every island beside what it cuts, the atom that cuts most of the island's elements.
 pub(super) fn cut_too(problem: &Problem, module: &Module, split: &mut Split) {
     let n = module.mesh.size(split.axis);
-    let islands = Islands::of(problem, module);
+    let islands = Islands::of(problem, module, true);
     let mut found: BTreeMap<usize, Island> = BTreeMap::new();
     for (scope, id) in problem.atoms.scope_graphs().enumerate() {
         let Some(id) = id else { continue };

@@ -8,6 +8,7 @@
 use super::cuts::{Cut, User, users};
 use super::facts::{Fact, op_at};
 use super::problem::Problem;
+use super::region::Region;
 use msc_ir::factor::FactorKind;
 use msc_ir::factor::solve::AtomId;
 use msc_ir::graph::{OpId, ValueId};
@@ -59,18 +60,60 @@ pub(super) fn reason(problem: &Problem, module: &Module, atom: AtomId) -> Option
     })
 }
 
-/// The cuts that set apart every op that needs an atom whole; none if no op does. `why` says how the atom comes to be
-/// split along the axis.
-pub(super) fn cuts(problem: &Problem, module: &Module, axis: AxisId, atom: AtomId, why: &str) -> Vec<Cut> {
+/// What the same axis splits elsewhere, and sets apart.
+#[derive(Clone, Copy)]
+pub(super) enum Beside<'a> {
+    Nothing,
+    /// All that has an atom.
+    Atom(AtomId),
+    Region(&'a Region),
+}
+
+impl Beside<'_> {
+    /// Whether an op is set apart.
+    fn op(&self, problem: &Problem, scope: usize, g: &Graph, op: OpId) -> bool {
+        match self {
+            Beside::Nothing => false,
+            Beside::Atom(a) => {
+                let d = g.op(op);
+                d.operands.iter().chain(&d.results).any(|&v| times(problem, scope, v, *a) > 0)
+            }
+            Beside::Region(r) => r.has(scope, op),
+        }
+    }
+
+    /// Whether a value passes between graphs as what is set apart has it.
+    fn value(&self, problem: &Problem, scope: usize, v: ValueId) -> bool {
+        match self {
+            Beside::Nothing => false,
+            Beside::Atom(a) => times(problem, scope, v, *a) > 0,
+            Beside::Region(r) => r.passes(scope, v),
+        }
+    }
+}
+
+/// The cuts that set apart every op that needs an atom whole, or that is `beside`; none if no op does. `why` says how the
+/// atom comes to be split along the axis.
+pub(super) fn cuts(
+    problem: &Problem,
+    module: &Module,
+    axis: AxisId,
+    atom: AtomId,
+    beside: Beside<'_>,
+    why: &str,
+) -> Vec<Cut> {
     let mut out = Vec::new();
     for (scope, id) in problem.atoms.scope_graphs().enumerate() {
         let Some(id) = id else { continue };
         let g = module.graph(id);
         let unsayable = id == problem.entry && problem.unsayable(g, axis).contains(&atom);
+        let other = |v: ValueId| beside.value(problem, scope, v);
+        let meets = |op: OpId| beside.op(problem, scope, g, op);
         let apart: Vec<bool> = (0..g.op_count())
             .map(|op| {
                 let op = OpId(op as u32);
-                wires(&g.op(op).op).is_empty() && needs_whole(problem, scope, g, op, atom)
+                let plain = wires(&g.op(op).op).is_empty();
+                plain && (meets(op) || needs_whole(problem, scope, g, op, atom))
             })
             .collect();
         for v in (0..g.value_count() as u32).map(ValueId) {
@@ -80,21 +123,22 @@ pub(super) fn cuts(problem: &Problem, module: &Module, axis: AxisId, atom: AtomI
             }
             let is_apart = match g.def(v) {
                 _ if n > 1 => true,
-                Some((def, _)) => apart[def.0 as usize],
-                None => unsayable,
+                Some((def, _)) if wires(&g.op(def).op).is_empty() => apart[def.0 as usize],
+                Some(_) => other(v),
+                None => other(v) || unsayable,
             };
             let mut users = users(g, v);
             // Those that want it as it does not come.
             users.retain(|user| {
                 let wanted_apart = match *user {
                     User::Operand(op, _) if wires(&g.op(op).op).is_empty() => apart[op.0 as usize],
-                    User::Operand(..) => n > 1,
-                    User::Result(_) => n > 1 || unsayable,
+                    User::Operand(..) => n > 1 || other(v),
+                    User::Result(_) => n > 1 || other(v) || unsayable,
                 };
                 wanted_apart != is_apart
             });
             if !users.is_empty() {
-                let fact = fact(module, g, v, &users, is_apart, why);
+                let fact = fact(module, g, v, &users, is_apart, why, &meets);
                 out.push(Cut { graph: id, value: v, users, late: g.def(v).is_none(), back: is_apart, fact });
             }
         }
@@ -103,7 +147,15 @@ pub(super) fn cuts(problem: &Problem, module: &Module, axis: AxisId, atom: AtomI
 }
 
 /// Why the layout of a value changes between it and its users.
-fn fact(module: &Module, g: &Graph, v: ValueId, users: &[User], is_apart: bool, why: &str) -> Fact {
+fn fact(
+    module: &Module,
+    g: &Graph,
+    v: ValueId,
+    users: &[User],
+    is_apart: bool,
+    why: &str,
+    meets: &dyn Fn(OpId) -> bool,
+) -> Fact {
     let apart = match is_apart {
         true => g.def(v).map(|(op, _)| op),
         false => users.iter().find_map(|u| match u {
@@ -111,8 +163,11 @@ fn fact(module: &Module, g: &Graph, v: ValueId, users: &[User], is_apart: bool, 
             User::Result(_) => None,
         }),
     };
-    let apart = apart.map_or_else(|| "the outside".into(), |op| op_at(module, g, op));
-    let apart = format!("{apart} cannot work on a part of it");
+    let apart = match apart {
+        Some(op) if meets(op) => format!("{} works for a part of the experts", op_at(module, g, op)),
+        Some(op) => format!("{} cannot work on a part of it", op_at(module, g, op)),
+        None => "the outside cannot work on a part of it".into(),
+    };
     match is_apart {
         true => Fact { comes: apart, needed: why.into() },
         false => Fact { comes: why.into(), needed: apart },

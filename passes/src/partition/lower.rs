@@ -106,7 +106,7 @@ pub fn lower(draft: &Draft, problem: &Problem, split: &Split) -> Result<Draft> {
 }
 
 /// Drops what a rewrite has left without a use.
-fn drop_unused(g: &mut Graph) {
+pub(super) fn drop_unused(g: &mut Graph) {
     let results = g.results().to_vec();
     let mut dead = vec![false; g.op_count()];
     let mut uses: Vec<usize> = (0..g.value_count() as u32).map(|v| g.value(ValueId(v)).uses.len()).collect();

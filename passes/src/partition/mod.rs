@@ -18,16 +18,19 @@ mod bucket;
 mod cuts;
 mod data;
 mod expand;
+mod experts;
 mod facts;
 pub mod given;
 mod islands;
 mod isolate;
+mod lanes;
 mod lower;
 mod measures;
 mod mesh;
 mod pad;
 mod predict;
 mod problem;
+mod region;
 mod state;
 mod sums;
 mod tensor;
@@ -130,6 +133,12 @@ pub fn partition(module: &mut Module, options: &Options) -> Result<Report> {
         return Ok(Report { layouts_compared: 1, ..unsplit(module)? });
     }
     let graphs = split_graphs(module);
+    let mut wishes = asked::Wishes::of(&options.given, module)?;
+    if let Some(ranks) = options.mesh.axis("ep").map(|a| options.mesh.size(a)).filter(|&n| n > 1)
+        && let Some(stacked) = lanes::stack(module, &graphs, ranks, &wishes.params())?
+    {
+        wishes.moved(&stacked.moved);
+    }
     expand::expand(module, &graphs, &options.mesh)?;
     if options.mesh.axes.iter().any(|a| a.size > 1 && base(&a.name) != "tp") {
         measures::set_apart(module, &graphs)?;
@@ -140,7 +149,6 @@ pub fn partition(module: &mut Module, options: &Options) -> Result<Report> {
     let unsplit = problem.state_bytes(module);
     let whole = kept_whole(&problem, module);
     let draft = Draft { module: std::mem::take(module), facts: Facts::new() };
-    let wishes = asked::Wishes::of(&options.given, &draft.module)?;
     let mut stages = Stages { draft, report: Report::default(), device: options.device, wishes };
     stages.run(&options.mesh)?;
     let Stages { mut draft, mut report, device, wishes } = stages;
@@ -198,11 +206,14 @@ impl Stages {
                 self.axis(name)?;
             }
         }
-        // Experts that are parameters of their own are stored in shards along `ep`, as all state is along `fsdp`.
-        let routes = has_routes(&self.draft.module);
-        for (i, axis) in self.draft.module.mesh.axes.clone().iter().enumerate() {
+        // Experts that could not be dealt are stored in shards along `ep`, as all state is along `fsdp`.
+        let axes = self.draft.module.mesh.axes.clone();
+        let of_ep = (0..axes.len() as u8).filter(|&i| base(&axes[i as usize].name) == "ep").map(AxisId);
+        let dealt = experts::are_dealt(&self.draft.module, &of_ep.collect::<Vec<_>>())?;
+        let shards = has_routes(&self.draft.module) && !dealt;
+        for (i, axis) in axes.iter().enumerate() {
             let name = base(&axis.name);
-            let stores = name == "fsdp" || name == "ep" && routes;
+            let stores = name == "fsdp" || name == "ep" && shards;
             if stores && axis.size > 1 && free(name) {
                 self.shard_state(AxisId(i as u8), None)?;
             }
@@ -327,8 +338,9 @@ impl Stages {
                 self.report.layouts_compared += compared;
                 Ok(next)
             }
-            "cp" => data::split(&self.draft, axis, data::First::Sequence),
-            _ => data::split(&self.draft, axis, data::First::Batch),
+            "cp" => data::split(&self.draft, axis, data::First::Sequence, &data::Experts::default()),
+            "ep" => experts::split(&self.draft, axis),
+            _ => data::split(&self.draft, axis, data::First::Batch, &data::Experts::default()),
         }
     }
 

@@ -200,8 +200,14 @@ impl Problem {
                 }
             }
         }
+        let stacks = self.info.params.iter().zip(g.params()).filter(|(p, _)| !p.stack.is_empty());
+        // Whole parameters are dealt out by the axis that is for that.
+        let stacks: BTreeSet<AtomId> = stacks.flat_map(|(_, &v)| self.atoms.dim(v, 0)).collect();
         found.retain(|a| {
-            !unsayable.contains(a) && !self.atoms.is_whole(*a) && self.atoms.size(*a).is_multiple_of(n)
+            !unsayable.contains(a)
+                && !stacks.contains(a)
+                && !self.atoms.is_whole(*a)
+                && self.atoms.size(*a).is_multiple_of(n)
         });
         found
     }

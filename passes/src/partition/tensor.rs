@@ -8,6 +8,7 @@
 //! asks `tp` for; sets within [`STATE_SLACK`] of the least count as equal, so that splitting a norm's few weights is no
 //! reason to split the residual stream), the least predicted time of a step, the fewest splits.
 
+use super::experts;
 use super::facts::Draft;
 use super::lower::{Done, Next, lower};
 use super::predict::step_ps;
@@ -36,9 +37,14 @@ pub(super) fn split(draft: &Draft, axis: AxisId, device: &DeviceModel) -> Result
     let problem = Problem::new(module)?;
     let g = module.graph(problem.entry);
     let least = smallest_factor(n);
-    let candidates = problem.candidates(g, problem.state(g), axis, n);
+    let kept = experts::kept(&problem, module);
+    let of = |n: usize| -> Vec<AtomId> {
+        let all = problem.candidates(g, problem.state(g), axis, n);
+        all.into_iter().filter(|a| !kept.contains(a)).collect()
+    };
+    let candidates = of(n);
     // Heads, of which there are fewer than ranks, are split as far as they go.
-    if least < n && problem.candidates(g, problem.state(g), axis, least).len() > candidates.len() {
+    if least < n && of(least).len() > candidates.len() {
         return Ok((Next::Part(least), 0));
     }
     if candidates.is_empty() {

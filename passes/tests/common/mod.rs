@@ -1,8 +1,14 @@
 //! Programs that several tests use.
 
+use msc_ir::interp::{Mode, run, run_ranks};
 use msc_ir::module::{Mesh, MeshAxis, Sharding};
+use msc_ir::outside::{Held, Outside};
 use msc_ir::tensor::IndexSpace;
-use msc_ir::{Storage, Tensor, TensorType};
+use msc_ir::testing::split::compare;
+use msc_ir::testing::{Rng, graphs};
+use msc_ir::{Module, Storage, Tensor, TensorType};
+use msc_passes::PassError;
+use msc_passes::partition::{Options, Report, partition};
 
 /// A vocabulary-parallel embedding, a two-layer network whose weights are updated, and a mean over the batch.
 #[allow(dead_code)]
@@ -154,4 +160,72 @@ fn padded_block(
         })
         .collect();
     Tensor::new(shape, Storage::from_f64s(t.dtype(), &values))
+}
+
+/// Tensors of the outside as an entry of `slots` tensors holds them.
+fn held(places: &[Held], slots: usize, tensors: &[Tensor]) -> Vec<Tensor> {
+    let mut members: Vec<Vec<(Option<usize>, &Tensor)>> = vec![Vec::new(); slots];
+    for (h, t) in places.iter().zip(tensors) {
+        members[h.slot].push((h.member, t));
+    }
+    let whole = |mut list: Vec<(Option<usize>, &Tensor)>| {
+        list.sort_by_key(|(m, _)| *m);
+        let first = list[0].1;
+        if list[0].0.is_none() {
+            return first.clone();
+        }
+        let values: Vec<f64> = list.iter().flat_map(|(_, t)| t.data.to_f64s()).collect();
+        let shape = std::iter::once(list.len()).chain(first.shape.iter().copied());
+        Tensor::new(shape, Storage::from_f64s(first.dtype(), &values))
+    };
+    members.into_iter().map(whole).collect()
+}
+
+/// Splits a program and compares every rank's results with its blocks of the whole ones.
+#[allow(dead_code)]
+pub fn split(m: &Module, inputs: &[Tensor], options: &Options) -> Result<(Module, Report), String> {
+    let mut local = m.clone();
+    let report = partition(&mut local, options).map_err(|e| match e {
+        PassError::Layout { .. } => format!("refused: {e}"),
+        e => e.to_string(),
+    })?;
+    msc_ir::verify::verify(&local).map_err(|e| e.to_string())?;
+    let want = run(m, m.entry().expect("entry").graph, inputs, Mode::Wide).map_err(|e| e.to_string())?;
+    let entry = local.entry().expect("entry");
+    let outside = Outside::of(entry)?;
+    let inputs = held(&outside.params, entry.params.len(), inputs);
+    let want = held(&outside.results, entry.results.len(), &want);
+    let types = local.graph(entry.graph).param_types();
+    let rows: Vec<Vec<Tensor>> = (0..local.mesh.ranks())
+        .map(|r| {
+            let blocks = inputs.iter().zip(&entry.params).zip(&types);
+            blocks.map(|((t, p), ty)| block(&local.mesh, t, &p.sharding, r, ty)).collect()
+        })
+        .collect();
+    let got = run_ranks(&local, entry.graph, &rows, Mode::Wide).map_err(|e| e.to_string())?;
+    for (r, row) in got.iter().enumerate() {
+        for ((g, w), info) in row.iter().zip(&want).zip(&entry.results) {
+            compare(&wanted(&local.mesh, w, &info.sharding, r, g), g)
+                .map_err(|e| format!("rank {r}, {}: {e}", info.name))?;
+        }
+    }
+    Ok((local, report))
+}
+
+/// Options with a mesh.
+#[allow(dead_code)]
+pub fn axes(list: &[(&str, usize)]) -> Options {
+    Options { mesh: mesh(list), ..Options::default() }
+}
+
+/// Random inputs of a program.
+#[allow(dead_code)]
+pub fn inputs(m: &Module, seed: u64) -> Vec<Tensor> {
+    graphs::inputs(&mut Rng::new(seed), &m.graph(m.entry().expect("entry").graph).param_types())
+}
+
+/// The kinds of a program's collectives.
+#[allow(dead_code)]
+pub fn kinds(r: &Report) -> Vec<&'static str> {
+    r.collectives.iter().map(|c| c.kind).collect()
 }

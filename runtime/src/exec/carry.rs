@@ -6,8 +6,9 @@
 
 use super::error::RunError;
 use super::rank::Rank;
-use crate::plan::Plan;
+use crate::plan::{Plan, Which};
 use msc_ir::program::{BufferId, Program};
+use std::collections::BTreeMap;
 
 /// Which result becomes which parameter: (result, parameter), the plan's aliases and the user's additions.
 ///
@@ -29,13 +30,43 @@ pub(super) fn pairs(plan: &Plan, additions: &[(usize, usize)]) -> Result<Vec<(us
         if let Some((other, _)) = pairs.iter().find(|(_, q)| *q == param) {
             return refuse(format!("parameter {} already takes over result {other}", p.name));
         }
-        let same = |q: &Program| q.buffer(q.outputs[result]).ty == q.buffer(q.inputs[param]).ty;
-        if !plan.programs.iter().all(same) || !r.sharding.same(&p.sharding) {
+        let (from, to) = (Which::Output(result), Which::Input(param));
+        let ty = |q: &Program, which| q.buffer(plan.buffer(which, q)).ty.clone();
+        let same = |q: &Program| ty(q, from) == ty(q, to);
+        let alike = plan.laid(from, 0).sharding.same(plan.laid(to, 0).sharding);
+        let place = plan.held(from).member == plan.held(to).member;
+        if !plan.programs.iter().all(same) || !alike || !place {
             return refuse(format!("result {} and parameter {} differ in type or layout", r.name, p.name));
         }
         pairs.push((result, param));
     }
     Ok(pairs)
+}
+
+/// The same of the programs' results and parameters: where these hold several, all of them carry over or none.
+///
+/// # Errors
+/// [`RunError::Carry`] if only some do.
+pub(super) fn slots(plan: &Plan, pairs: &[(usize, usize)]) -> Result<Vec<(usize, usize)>, RunError> {
+    let mut members: BTreeMap<(usize, usize), usize> = BTreeMap::new();
+    let mut out = Vec::new();
+    for &(result, param) in pairs {
+        let slot = (plan.held(Which::Output(result)).slot, plan.held(Which::Input(param)).slot);
+        let n = members.entry(slot).or_default();
+        if *n == 0 {
+            out.push(slot);
+        }
+        *n += 1;
+    }
+    let params = &plan.programs[0].entry.params;
+    if let Some((&(_, to), _)) = members.iter().find(|((_, to), n)| **n != params[*to].stack.len().max(1)) {
+        let message = format!(
+            "{} is one of several that lie together: all of them carry over, or none",
+            params[to].name
+        );
+        return Err(RunError::Carry { message });
+    }
+    Ok(out)
 }
 
 /// The copies that a rank makes.

@@ -6,10 +6,8 @@
 use super::Divergence;
 use super::rank::Rank;
 use crate::comm::{CommError, Communicator};
-use crate::layout::{Block, block_start};
-use crate::plan::Plan;
-use msc_ir::module::Sharding;
-use msc_ir::program::{BufferId, Program};
+use crate::layout::Part;
+use crate::plan::{Plan, Which};
 use msc_ir::{Shape, Storage, Tensor, TensorType};
 
 /// One tensor of a step.
@@ -18,9 +16,7 @@ pub(super) struct Wanted<'a> {
     /// The global type.
     pub ty: TensorType,
     pub name: &'a str,
-    pub sharding: &'a Sharding,
-    /// Which buffer of a program holds it.
-    pub buffer: &'a dyn Fn(&Program) -> BufferId,
+    pub which: Which,
 }
 
 /// A tensor, and where ranks differ that should not.
@@ -35,9 +31,15 @@ struct Pasted<'a> {
 }
 
 impl Wanted<'_> {
-    fn local(&self, rank: usize) -> &TensorType {
-        let p = self.plan.program_of(rank);
-        &p.buffer((self.buffer)(p)).ty
+    /// What a rank of this process holds of it.
+    ///
+    /// # Safety
+    /// No thread of the rank is in a step.
+    unsafe fn own<'r>(&self, rank: &'r Rank) -> Option<&'r [u8]> {
+        let part = self.plan.laid(self.which, rank.rank).part(rank.rank)?;
+        // SAFETY: passed on.
+        let all = unsafe { rank.read(self.plan.buffer(self.which, rank.program())) };
+        Some(&all[part.bytes])
     }
 
     fn begin(&self) -> Pasted<'_> {
@@ -52,7 +54,9 @@ impl Wanted<'_> {
         let mut pasted = self.begin();
         for r in ranks {
             // SAFETY: passed on.
-            pasted.add(r.rank, unsafe { r.read((self.buffer)(r.program())) });
+            if let Some(own) = unsafe { self.own(r) } {
+                pasted.add(r.rank, own);
+            }
         }
         pasted.end()
     }
@@ -69,18 +73,23 @@ impl Wanted<'_> {
         everyone: bool,
     ) -> Result<Option<Gathered>, CommError> {
         // SAFETY: passed on.
-        let own = unsafe { rank.read((self.buffer)(rank.program())) };
+        let own = unsafe { self.own(rank) };
         let gathered = if rank.rank == 0 {
             let mut pasted = self.begin();
-            pasted.add(0, own);
+            if let Some(own) = own {
+                pasted.add(0, own);
+            }
             for r in 1..c.size() {
-                let mut block = vec![0; self.local(r).bytes()];
+                let Some(part) = self.plan.laid(self.which, r).part(r) else { continue };
+                let mut block = vec![0; part.bytes.len()];
                 c.receive(r, &mut block)?;
                 pasted.add(r, &block);
             }
             Some(pasted.end())
         } else {
-            c.send(0, own)?;
+            if let Some(own) = own {
+                c.send(0, own)?;
+            }
             None
         };
         if !everyone {
@@ -102,10 +111,8 @@ impl Wanted<'_> {
 
 impl Pasted<'_> {
     fn add(&mut self, rank: usize, bytes: &[u8]) {
-        let Wanted { plan, sharding, name, .. } = self.wanted;
-        let local = self.wanted.local(rank);
-        let start = block_start(local, sharding, plan.mesh(), rank);
-        let block = Block::of_rank(local, sharding, plan.mesh(), rank);
+        let Wanted { plan, which, name, .. } = *self.wanted;
+        let Some(Part { start, block, .. }) = plan.laid(which, rank).part(rank) else { return };
         match self.owners.iter().find(|(s, _)| *s == start) {
             None => {
                 block.paste(bytes, &mut self.global);

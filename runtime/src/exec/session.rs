@@ -10,10 +10,8 @@ use super::rank::{Rank, Splats};
 use super::worker::{Run, work};
 use crate::comm::local::LocalWorld;
 use crate::comm::{BETWEEN, CommError, Communicator, World};
-use crate::layout::{Block, global_type};
-use crate::plan::Plan;
-use msc_ir::module::Sharding;
-use msc_ir::program::{BufferId, Placement, Program};
+use crate::plan::{Plan, Which};
+use msc_ir::program::Placement;
 use msc_ir::{Tensor, TensorType};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -76,12 +74,13 @@ impl Session {
             Some(c.map_err(|e| RunError::Start { rank: first, message: e.to_string() })?)
         };
         let pairs = carry::pairs(&plan, &options.carry)?;
+        let slots = carry::slots(&plan, &pairs)?;
         let splats = Arc::new(splats(&plan)?);
         let mut ranks = Vec::new();
         for rank in here {
             ranks.push(Rank::new(&plan, rank, &*world, &splats)?);
         }
-        let carries = ranks.iter().map(|r| Carry::new(r.program(), &pairs)).collect();
+        let carries = ranks.iter().map(|r| Carry::new(r.program(), &slots)).collect();
         let run = Run::new(&plan, ranks, world, kernels, options.comm_timeout, options.fault);
         let run = Arc::new(run);
         let inputs = plan.entry().params.len();
@@ -129,16 +128,14 @@ impl Session {
 
     /// The global type of an input.
     pub fn input_type(&self, n: usize) -> Option<TensorType> {
-        let p = &self.plan.programs[0];
-        let info = p.entry.params.get(n)?;
-        Some(global_type(&p.buffer(p.inputs[n]).ty, &info.sharding, self.plan.mesh()))
+        let _ = self.plan.entry().params.get(n)?;
+        Some(self.plan.laid(Which::Input(n), 0).global_type())
     }
 
     /// The global type of a result.
     pub fn output_type(&self, n: usize) -> Option<TensorType> {
-        let p = &self.plan.programs[0];
-        let info = p.entry.results.get(n)?;
-        Some(global_type(&p.buffer(p.outputs[n]).ty, &info.sharding, self.plan.mesh()))
+        let _ = self.plan.entry().results.get(n)?;
+        Some(self.plan.laid(Which::Output(n), 0).global_type())
     }
 
     /// Sets an input, global, from the next step on. Inputs keep their value, except that donated ones take over
@@ -173,13 +170,8 @@ impl Session {
             let name = &self.plan.entry().params[n].name;
             return refuse(format!("input {n} ({name}) is {ty}, should be {want}"));
         }
-        let sharding = &self.plan.entry().params[n].sharding;
-        for rank in &self.run.ranks {
-            let buffer = rank.program().inputs[n];
-            // SAFETY: the threads wait for the first step.
-            let local = unsafe { rank.write(buffer) };
-            self.block(rank, buffer, sharding).cut(elements, local);
-        }
+        // SAFETY: the threads wait for the first step.
+        unsafe { self.cut(n, elements) };
         self.given[n] = true;
         self.pending[n] = None;
         Ok(())
@@ -208,13 +200,8 @@ impl Session {
         }
         for n in 0..self.pending.len() {
             let Some(value) = self.pending[n].take() else { continue };
-            let sharding = &self.plan.entry().params[n].sharding;
-            for rank in &self.run.ranks {
-                let buffer = rank.program().inputs[n];
-                // SAFETY: as above.
-                let local = unsafe { rank.write(buffer) };
-                self.block(rank, buffer, sharding).cut(value.data.bytes(), local);
-            }
+            // SAFETY: as above.
+            unsafe { self.cut(n, value.data.bytes()) };
         }
         self.run.step(self.threads.len())?;
         self.steps += 1;
@@ -239,7 +226,7 @@ impl Session {
         let (Some(ty), Some(info)) = (self.output_type(n), self.plan.entry().results.get(n)) else {
             return Err(RunError::Input { message: format!("there is no result {n}") });
         };
-        self.gather(ty, &info.name, &info.sharding, &|p| p.outputs[n], everyone)
+        self.gather(ty, &info.name, Which::Output(n), everyone)
     }
 
     /// Every result of the last step, global, and where ranks differ that should hold the same. In processes without
@@ -294,7 +281,7 @@ impl Session {
             return Err(RunError::Input { message: format!("there is no input {n}, or it is not set") });
         };
         let info = &self.plan.entry().params[n];
-        let gathered = self.gather(ty, &info.name, &info.sharding, &|p| p.inputs[n], everyone)?;
+        let gathered = self.gather(ty, &info.name, Which::Input(n), everyone)?;
         Ok(gathered.map(|(t, _)| t))
     }
 
@@ -318,19 +305,28 @@ impl Session {
         f(&**c).map(Some).map_err(|e| self.run.fail_between(rank.rank, what, e))
     }
 
-    fn block(&self, rank: &Rank, buffer: BufferId, sharding: &Sharding) -> Block {
-        Block::of_rank(&rank.program().buffer(buffer).ty, sharding, self.plan.mesh(), rank.rank)
+    /// Copies each rank's part of an input to its place.
+    ///
+    /// # Safety
+    /// No thread of the ranks is in a step.
+    unsafe fn cut(&self, n: usize, elements: &[u8]) {
+        let which = Which::Input(n);
+        for rank in &self.run.ranks {
+            let Some(part) = self.plan.laid(which, rank.rank).part(rank.rank) else { continue };
+            // SAFETY: passed on.
+            let local = unsafe { rank.write(self.plan.buffer(which, rank.program())) };
+            part.block.cut(elements, &mut local[part.bytes]);
+        }
     }
 
     fn gather(
         &self,
         ty: TensorType,
         name: &str,
-        sharding: &Sharding,
-        buffer: &dyn Fn(&Program) -> BufferId,
+        which: Which,
         everyone: bool,
     ) -> Result<Option<Gathered>, RunError> {
-        let wanted = Wanted { plan: &self.plan, ty, name, sharding, buffer };
+        let wanted = Wanted { plan: &self.plan, ty, name, which };
         let ranks = &self.run.ranks;
         if self.between.is_none() {
             // SAFETY: the threads wait for the next step.

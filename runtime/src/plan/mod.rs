@@ -22,10 +22,12 @@ pub use step::{InputRole, Role, StepInfo};
 pub use write::{encode, write};
 
 use crate::check::Compute;
+use crate::layout::Laid;
 use container::Backing;
 use msc_ir::module::{Entry, GraphId, Mesh};
+use msc_ir::outside::{Held, Outside};
 use msc_ir::program::check::ProgramError;
-use msc_ir::program::{Placement, Program};
+use msc_ir::program::{BufferId, Placement, Program};
 use msc_ir::{ConstId, Module, TensorType};
 use std::borrow::Cow;
 use std::ops::Range;
@@ -138,6 +140,15 @@ enum PlanData {
     Dense(Range<usize>),
 }
 
+/// One of the outside's inputs or outputs, by number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Which {
+    /// An input.
+    Input(usize),
+    /// An output.
+    Output(usize),
+}
+
 /// A loaded plan. It holds what [`PlanSource`] says, and has passed every check.
 pub struct Plan {
     /// Where it comes from.
@@ -149,6 +160,7 @@ pub struct Plan {
     pub programs: Vec<Program>,
     /// The kernels.
     pub kernels: Vec<Kernel>,
+    outside: Outside,
     constants: Vec<PlanConstant>,
     backing: Backing,
 }
@@ -184,9 +196,38 @@ impl Plan {
         &self.module.mesh
     }
 
-    /// Inputs and outputs; the same for all rank classes.
+    /// Inputs and outputs as the outside knows them; the same for all rank classes. Where they lie says
+    /// [`Plan::laid`].
     pub fn entry(&self) -> &Entry {
-        &self.programs[0].entry
+        &self.outside.entry
+    }
+
+    /// How an input or output lies over the ranks, seen from the programs of `rank`'s class.
+    pub fn laid(&self, which: Which, rank: usize) -> Laid<'_> {
+        let (p, held) = (self.program_of(rank), self.held(which));
+        let sharding = match which {
+            Which::Input(_) => &p.entry.params[held.slot].sharding,
+            Which::Output(_) => &p.entry.results[held.slot].sharding,
+        };
+        let local = &p.buffer(self.buffer(which, p)).ty;
+        Laid { local, sharding, mesh: self.mesh(), member: held.member }
+    }
+
+    /// The buffer of a program that holds an input or output.
+    pub fn buffer(&self, which: Which, p: &Program) -> BufferId {
+        let slot = self.held(which).slot;
+        match which {
+            Which::Input(_) => p.inputs[slot],
+            Which::Output(_) => p.outputs[slot],
+        }
+    }
+
+    /// Where an input or output lies in the programs' entry.
+    pub fn held(&self, which: Which) -> Held {
+        match which {
+            Which::Input(n) => self.outside.params[n],
+            Which::Output(n) => self.outside.results[n],
+        }
     }
 
     /// The program that a rank runs.

@@ -7,7 +7,8 @@ use super::{
 };
 use crate::check::Compute;
 use msc_ir::attr::AttrReader;
-use msc_ir::module::{AxisId, Entry, GraphId, MeshAxis, ParamInfo, ResultInfo, Sharding};
+use msc_ir::module::{AxisId, Entry, GraphId, Member, MeshAxis, ParamInfo, ResultInfo, Sharding};
+use msc_ir::outside::Outside;
 use msc_ir::program::check::MAX_BUFFER_BYTES;
 use msc_ir::program::{
     Action, Buffer, BufferId, Communicator, CommunicatorId, Instruction, InstructionId, KernelId, Placement,
@@ -66,7 +67,8 @@ pub(super) fn read(backing: Backing, length: usize) -> Result<Plan> {
         Some(e) => entry(&tables, e)?,
         None => return malformed(Kind::Module, "has no entry"),
     };
-    let meta = meta(wire_meta, &entry)?;
+    let outside = Outside::of(&entry).or_else(|message| malformed(Kind::Module, message))?;
+    let meta = meta(wire_meta, outside.entry.params.len())?;
     let mut programs = Vec::with_capacity(program_sections.len());
     for range in program_sections {
         let p: wire::Program = message(Kind::Program, &bytes[range])?;
@@ -79,17 +81,17 @@ pub(super) fn read(backing: Backing, length: usize) -> Result<Plan> {
         constants.get(id.0 as usize).map(|c| c.ty.clone())
     })?;
     let (module, constants) = (r.module, r.constants);
-    Ok(Plan { meta, module, programs, kernels, constants, backing })
+    Ok(Plan { meta, module, programs, kernels, outside, constants, backing })
 }
 
-fn meta(m: wire::Meta, entry: &Entry) -> Result<Meta> {
+fn meta(m: wire::Meta, params: usize) -> Result<Meta> {
     let (Ok(source_hash), Some(compute)) =
         (<[u8; 32]>::try_from(m.source_hash.as_slice()), Compute::from_name(&m.compute))
     else {
         return malformed(Kind::Meta, "the source's hash or the compute type is not one");
     };
     let options = m.options.into_iter().map(|o| (o.name, o.value)).collect();
-    let step = step(m.step.unwrap_or_default(), entry.params.len())?;
+    let step = step(m.step.unwrap_or_default(), params)?;
     Ok(Meta { msc_version: m.msc_version, source_hash, options, compute, step })
 }
 
@@ -432,13 +434,17 @@ fn entry(tables: &Tables, e: &wire::Entry) -> Result<Entry> {
         }
         s
     };
+    let stack = |p: &wire::Param| -> Result<Vec<Member>> {
+        p.stack.iter().map(|m| Ok(Member { name: name(m.name)?, number: m.number })).collect()
+    };
     let mut params = Vec::with_capacity(e.params.len());
     for p in &e.params {
-        params.push(ParamInfo { name: name(p.name)?, alias: p.alias, sharding: sharding(p) });
+        let (name, stack) = (name(p.name)?, stack(p)?);
+        params.push(ParamInfo { name, alias: p.alias, sharding: sharding(p), stack });
     }
     let mut results = Vec::with_capacity(e.results.len());
     for r in &e.results {
-        results.push(ResultInfo { name: name(r.name)?, sharding: sharding(r) });
+        results.push(ResultInfo { name: name(r.name)?, sharding: sharding(r), stack: stack(r)? });
     }
     Ok(Entry { name: name(e.name)?, graph: NO_GRAPH, params, results })
 }

@@ -253,6 +253,19 @@ pub(super) struct Param {
     /// For each dimension the axes that split it.
     #[prost(message, repeated, tag = "3")]
     pub sharding: Vec<Axes>,
+    /// The tensors it holds along its first dimension; none if it is one itself.
+    #[prost(message, repeated, tag = "4")]
+    pub stack: Vec<Member>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Member {
+    /// String.
+    #[prost(uint32, tag = "1")]
+    pub name: u32,
+    /// Which of the parameters, or results, it is.
+    #[prost(uint32, tag = "2")]
+    pub number: u32,
 }
 
 #[derive(Clone, PartialEq, Message)]

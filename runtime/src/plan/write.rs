@@ -4,7 +4,7 @@ use super::container::{self, Kind, Section};
 use super::tables::TableWriter;
 use super::{Meta, PlanError, PlanSource, StepInfo, check_programs, wire};
 use msc_ir::constant::ConstData;
-use msc_ir::module::{AxisId, Entry, GraphId, Sharding};
+use msc_ir::module::{AxisId, Entry, GraphId, Member, Sharding};
 use msc_ir::program::{Action, Placement, Program};
 use msc_ir::{AttrValue, ConstId, Graph, Module, Op, Operation};
 use prost::Message;
@@ -212,19 +212,21 @@ impl<'a> Writer<'a> {
         wire::Axes { axes: axes.iter().map(|a| a.0.into()).collect(), parts: 0, size: 0 }
     }
 
-    fn param(&mut self, name: &str, alias: Option<u32>, s: &Sharding) -> wire::Param {
+    fn param(&mut self, name: &str, alias: Option<u32>, s: &Sharding, stack: &[Member]) -> wire::Param {
         let dim = |(d, axes): (usize, &Vec<AxisId>)| {
             let parts = if s.parts(d) == 1 { 0 } else { s.parts(d) as u64 };
             wire::Axes { parts, size: s.size(d, 0) as u64, ..Self::axes(axes) }
         };
         let sharding = s.dims.iter().enumerate().map(dim).collect();
-        wire::Param { name: self.tables.string(name), alias, sharding }
+        let name = self.tables.string(name);
+        let member = |m: &Member| wire::Member { name: self.tables.string(&m.name), number: m.number };
+        wire::Param { name, alias, sharding, stack: stack.iter().map(member).collect() }
     }
 
     fn entry(&mut self, e: &Entry) -> wire::Entry {
         let name = self.tables.string(&e.name);
-        let params = e.params.iter().map(|p| self.param(&p.name, p.alias, &p.sharding)).collect();
-        let results = e.results.iter().map(|r| self.param(&r.name, None, &r.sharding)).collect();
+        let params = e.params.iter().map(|p| self.param(&p.name, p.alias, &p.sharding, &p.stack)).collect();
+        let results = e.results.iter().map(|r| self.param(&r.name, None, &r.sharding, &r.stack)).collect();
         wire::Entry { name, params, results }
     }
 

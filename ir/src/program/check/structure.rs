@@ -2,8 +2,9 @@
 
 use super::super::{Action, BufferId, Instruction, Placement, Program, StreamKind};
 use super::{MAX_BUFFER_BYTES, MAX_RANKS, ProgramError};
-use crate::module::{AxisId, Sharding};
+use crate::module::{AxisId, Member, Sharding};
 use crate::op::Op;
+use crate::outside::Outside;
 use crate::types::TensorType;
 
 pub(super) fn check(p: &Program) -> Result<(), ProgramError> {
@@ -80,6 +81,7 @@ fn entry(p: &Program) -> Result<(), String> {
             return Err(format!("parameter {} has no buffer of its own in the arena", info.name));
         }
         sharding(p, &info.name, &info.sharding, t)?;
+        stack(p, &info.name, &info.stack, &info.sharding, t)?;
         let Some(r) = info.alias else { continue };
         let (Some(out), Some(result)) = (p.outputs.get(r as usize), e.results.get(r as usize)) else {
             return Err(format!("parameter {} is replaced by result {r}, which does not exist", info.name));
@@ -96,8 +98,30 @@ fn entry(p: &Program) -> Result<(), String> {
     }
     for (info, b) in e.results.iter().zip(&p.outputs) {
         sharding(p, &info.name, &info.sharding, ty(&info.name, b)?)?;
+        stack(p, &info.name, &info.stack, &info.sharding, ty(&info.name, b)?)?;
     }
-    Ok(())
+    Outside::of(e).map(|_| ())
+}
+
+/// A stack has a member for each place of its whole first dimension, which is of one part.
+fn stack(
+    p: &Program,
+    name: &str,
+    members: &[Member],
+    s: &Sharding,
+    local: &TensorType,
+) -> Result<(), String> {
+    if members.is_empty() {
+        return Ok(());
+    }
+    let ranks: usize = s.axes(0).iter().map(|&a| p.mesh.size(a)).product();
+    let whole = local.shape.first().and_then(|n| n.checked_mul(ranks));
+    match whole == Some(members.len()) && s.parts(0) == 1 {
+        true => Ok(()),
+        false => {
+            Err(format!("{name} holds {} tensors, which does not fit {local} and its layout", members.len()))
+        }
+    }
 }
 
 fn sharding(p: &Program, name: &str, s: &Sharding, local: &TensorType) -> Result<(), String> {

@@ -2,8 +2,7 @@
 
 use super::cover::{Fault, Place, covered_once};
 use crate::data::DataError;
-use crate::layout::{block_start, global_type};
-use crate::plan::Plan;
+use crate::plan::{Plan, Which};
 use msc_ir::tensor::IndexSpace;
 use msc_ir::{Shape, TensorType};
 use std::path::Path;
@@ -26,26 +25,22 @@ pub struct Placed {
 /// [`DataError::Shards`] if the plan's blocks do not hold each element once; `path` stands for the plan.
 pub fn placed(plan: &Plan, n: usize, path: &Path) -> Result<Placed, DataError> {
     let info = &plan.entry().params[n];
-    let mesh = plan.mesh();
-    let local = |rank: usize| {
-        let p = plan.program_of(rank);
-        &p.buffer(p.inputs[n]).ty
-    };
-    let ty = global_type(local(0), &info.sharding, mesh);
+    let laid = |rank: usize| plan.laid(Which::Input(n), rank);
+    let (ty, parts) = (laid(0).global_type(), laid(0).parts());
     let mut blocks: Vec<(usize, Place)> = Vec::new();
     let mut known = std::collections::BTreeSet::new();
-    for rank in 0..mesh.ranks() {
-        let start = block_start(local(rank), &info.sharding, mesh, rank);
+    for rank in 0..plan.mesh().ranks() {
+        let Some(held) = laid(rank).part(rank) else { continue };
+        let start = held.start.clone();
         if !known.insert(start.clone()) {
             continue;
         }
-        let parts: Vec<usize> = (0..start.len()).map(|d| info.sharding.parts(d)).collect();
         // What lies behind the true size is padding, and stored nowhere.
-        let held = |d: usize| {
-            let room = local(rank).shape[d] / parts[d];
+        let inside = |d: usize| {
+            let room = held.size[d] / parts[d];
             room.min((ty.shape[d] / parts[d]).saturating_sub(start[d]))
         };
-        let size: Shape = (0..parts.len()).map(held).collect();
+        let size: Shape = (0..parts.len()).map(inside).collect();
         let is_padding = |d: usize| size[d] == 0 && ty.shape[d] > 0;
         if (0..parts.len()).any(is_padding) {
             continue;
