@@ -20,7 +20,7 @@ graph @route(%0: f32[4,2,4]) {
 }
 ";
 
-/// Scores, the chosen experts as one-hot rows `%16`, their weights as `%18`.
+/// Scores, the chosen experts as one-hot rows `%16`, their weights as `%17`.
 const CHOICE: &str = "  %5 = gather %0, %4 {collapsed_slice_dims = [0], index_vector_dim = 2, offset_dims = [2], operand_batching_dims = [], slice_sizes = [1, 6], start_index_map = [0], start_indices_batching_dims = []} : f32[4,2,6]
   %6 = dot_general %5, %1 {dtype = f32, lhs_batch = [], lhs_contract = [2], rhs_batch = [], rhs_contract = [0]} : f32[4,2,4]
   %7, %8 = moe_route %6 {chosen = 1, definition = @route, shares = false} : f32[4,2,1], i32[4,2,1]
@@ -32,7 +32,7 @@ const CHOICE: &str = "  %5 = gather %0, %4 {collapsed_slice_dims = [0], index_ve
   %14 = reshape %7 {shape = [4, 2]} : f32[4,2]
   %15 = broadcast_in_dim %14 {dims = [0, 1], shape = [4, 2, 4]} : f32[4,2,4]
   %16 = multiply %13, %13 : f32[4,2,4]
-  %18 = multiply %13, %15 : f32[4,2,4]
+  %17 = multiply %13, %15 : f32[4,2,4]
 ";
 
 const ENTRY: &str = "entry \"train\" @main {
@@ -56,55 +56,55 @@ fn module(body: &str) -> Module {
 }
 
 /// Two places of each expert for each row of the batch; forward, and the gradients of the experts' weights.
-const CAPACITY: &str = "  %20 = iota {dim = 3, dtype = i32, shape = [4, 2, 4, 2]} : i32[4,2,4,2]
-  %21 = iota {dim = 1, dtype = i32, shape = [4, 2, 4, 2]} : i32[4,2,4,2]
-  %22 = compare %20, %21 {direction = EQ} : i1[4,2,4,2]
-  %23 = convert %22 {dtype = f32} : f32[4,2,4,2]
-  %24 = broadcast_in_dim %16 {dims = [0, 1, 2], shape = [4, 2, 4, 2]} : f32[4,2,4,2]
-  %25 = multiply %24, %23 : f32[4,2,4,2]
-  %26 = broadcast_in_dim %18 {dims = [0, 1, 2], shape = [4, 2, 4, 2]} : f32[4,2,4,2]
-  %27 = multiply %26, %23 : f32[4,2,4,2]
-  %28 = dot_general %25, %5 {dtype = f32, lhs_batch = [0], lhs_contract = [1], rhs_batch = [0], rhs_contract = [1]} : f32[4,4,2,6]
-  %29 = transpose %28 {permutation = [1, 0, 2, 3]} : f32[4,4,2,6]
-  %30 = dot_general %29, %2 {dtype = f32, lhs_batch = [0], lhs_contract = [3], rhs_batch = [0], rhs_contract = [1]} : f32[4,4,2,8]
-  %31 = tanh %30 : f32[4,4,2,8]
-  %32 = dot_general %31, %3 {dtype = f32, lhs_batch = [0], lhs_contract = [3], rhs_batch = [0], rhs_contract = [1]} : f32[4,4,2,6]
-  %33 = dot_general %27, %32 {dtype = f32, lhs_batch = [0], lhs_contract = [2, 3], rhs_batch = [1], rhs_contract = [0, 2]} : f32[4,2,6]
-  %34 = add %5, %33 : f32[4,2,6]
-  %35 = tanh %34 : f32[4,2,6]
-  %36 = dot_general %35, %27 {dtype = f32, lhs_batch = [0], lhs_contract = [1], rhs_batch = [0], rhs_contract = [1]} : f32[4,6,4,2]
-  %37 = transpose %36 {permutation = [2, 0, 3, 1]} : f32[4,4,2,6]
-  %38 = dot_general %31, %37 {dtype = f32, lhs_batch = [0], lhs_contract = [1, 2], rhs_batch = [0], rhs_contract = [1, 2]} : f32[4,8,6]
-  %39 = dot_general %37, %3 {dtype = f32, lhs_batch = [0], lhs_contract = [3], rhs_batch = [0], rhs_contract = [2]} : f32[4,4,2,8]
-  %40 = dot_general %29, %39 {dtype = f32, lhs_batch = [0], lhs_contract = [1, 2], rhs_batch = [0], rhs_contract = [1, 2]} : f32[4,6,8]
-  %41 = dot_general %5, %6 {dtype = f32, lhs_batch = [], lhs_contract = [0, 1], rhs_batch = [], rhs_contract = [0, 1]} : f32[6,4]
-  %42 = subtract %1, %41 : f32[6,4]
-  %43 = subtract %2, %40 : f32[4,6,8]
-  %44 = subtract %3, %38 : f32[4,8,6]
-  return %0, %42, %43, %44, %34
+const CAPACITY: &str = "  %18 = iota {dim = 3, dtype = i32, shape = [4, 2, 4, 2]} : i32[4,2,4,2]
+  %19 = iota {dim = 1, dtype = i32, shape = [4, 2, 4, 2]} : i32[4,2,4,2]
+  %20 = compare %18, %19 {direction = EQ} : i1[4,2,4,2]
+  %21 = convert %20 {dtype = f32} : f32[4,2,4,2]
+  %22 = broadcast_in_dim %16 {dims = [0, 1, 2], shape = [4, 2, 4, 2]} : f32[4,2,4,2]
+  %23 = multiply %22, %21 : f32[4,2,4,2]
+  %24 = broadcast_in_dim %17 {dims = [0, 1, 2], shape = [4, 2, 4, 2]} : f32[4,2,4,2]
+  %25 = multiply %24, %21 : f32[4,2,4,2]
+  %26 = dot_general %23, %5 {dtype = f32, lhs_batch = [0], lhs_contract = [1], rhs_batch = [0], rhs_contract = [1]} : f32[4,4,2,6]
+  %27 = transpose %26 {permutation = [1, 0, 2, 3]} : f32[4,4,2,6]
+  %28 = dot_general %27, %2 {dtype = f32, lhs_batch = [0], lhs_contract = [3], rhs_batch = [0], rhs_contract = [1]} : f32[4,4,2,8]
+  %29 = tanh %28 : f32[4,4,2,8]
+  %30 = dot_general %29, %3 {dtype = f32, lhs_batch = [0], lhs_contract = [3], rhs_batch = [0], rhs_contract = [1]} : f32[4,4,2,6]
+  %31 = dot_general %25, %30 {dtype = f32, lhs_batch = [0], lhs_contract = [2, 3], rhs_batch = [1], rhs_contract = [0, 2]} : f32[4,2,6]
+  %32 = add %5, %31 : f32[4,2,6]
+  %33 = tanh %32 : f32[4,2,6]
+  %34 = dot_general %33, %25 {dtype = f32, lhs_batch = [0], lhs_contract = [1], rhs_batch = [0], rhs_contract = [1]} : f32[4,6,4,2]
+  %35 = transpose %34 {permutation = [2, 0, 3, 1]} : f32[4,4,2,6]
+  %36 = dot_general %29, %35 {dtype = f32, lhs_batch = [0], lhs_contract = [1, 2], rhs_batch = [0], rhs_contract = [1, 2]} : f32[4,8,6]
+  %37 = dot_general %35, %3 {dtype = f32, lhs_batch = [0], lhs_contract = [3], rhs_batch = [0], rhs_contract = [2]} : f32[4,4,2,8]
+  %38 = dot_general %27, %37 {dtype = f32, lhs_batch = [0], lhs_contract = [1, 2], rhs_batch = [0], rhs_contract = [1, 2]} : f32[4,6,8]
+  %39 = dot_general %5, %6 {dtype = f32, lhs_batch = [], lhs_contract = [0, 1], rhs_batch = [], rhs_contract = [0, 1]} : f32[6,4]
+  %40 = subtract %1, %39 : f32[6,4]
+  %41 = subtract %2, %38 : f32[4,6,8]
+  %42 = subtract %3, %36 : f32[4,8,6]
+  return %0, %40, %41, %42, %32
 ";
 
 /// Every expert works on every token.
-const DENSE: &str = "  %20 = reshape %5 {shape = [8, 6]} : f32[8,6]
-  %21 = broadcast_in_dim %20 {dims = [1, 2], shape = [4, 8, 6]} : f32[4,8,6]
-  %22 = dot_general %21, %2 {dtype = f32, lhs_batch = [0], lhs_contract = [2], rhs_batch = [0], rhs_contract = [1]} : f32[4,8,8]
-  %23 = tanh %22 : f32[4,8,8]
-  %24 = dot_general %23, %3 {dtype = f32, lhs_batch = [0], lhs_contract = [2], rhs_batch = [0], rhs_contract = [1]} : f32[4,8,6]
-  %25 = reshape %18 {shape = [8, 4]} : f32[8,4]
-  %26 = transpose %25 {permutation = [1, 0]} : f32[4,8]
-  %27 = broadcast_in_dim %26 {dims = [0, 1], shape = [4, 8, 6]} : f32[4,8,6]
-  %28 = multiply %24, %27 : f32[4,8,6]
-  %29 = reduce %28 {dims = [0], monoid = sum} : f32[8,6]
-  %30 = add %20, %29 : f32[8,6]
-  %31 = broadcast_in_dim %30 {dims = [1, 2], shape = [4, 8, 6]} : f32[4,8,6]
-  %32 = multiply %31, %27 : f32[4,8,6]
-  %33 = dot_general %23, %32 {dtype = f32, lhs_batch = [0], lhs_contract = [1], rhs_batch = [0], rhs_contract = [1]} : f32[4,8,6]
-  %34 = subtract %3, %33 : f32[4,8,6]
-  %35 = dot_general %32, %3 {dtype = f32, lhs_batch = [0], lhs_contract = [2], rhs_batch = [0], rhs_contract = [2]} : f32[4,8,8]
-  %36 = dot_general %21, %35 {dtype = f32, lhs_batch = [0], lhs_contract = [1], rhs_batch = [0], rhs_contract = [1]} : f32[4,6,8]
-  %37 = subtract %2, %36 : f32[4,6,8]
-  %38 = reshape %30 {shape = [4, 2, 6]} : f32[4,2,6]
-  return %0, %1, %37, %34, %38
+const DENSE: &str = "  %18 = reshape %5 {shape = [8, 6]} : f32[8,6]
+  %19 = broadcast_in_dim %18 {dims = [1, 2], shape = [4, 8, 6]} : f32[4,8,6]
+  %20 = dot_general %19, %2 {dtype = f32, lhs_batch = [0], lhs_contract = [2], rhs_batch = [0], rhs_contract = [1]} : f32[4,8,8]
+  %21 = tanh %20 : f32[4,8,8]
+  %22 = dot_general %21, %3 {dtype = f32, lhs_batch = [0], lhs_contract = [2], rhs_batch = [0], rhs_contract = [1]} : f32[4,8,6]
+  %23 = reshape %17 {shape = [8, 4]} : f32[8,4]
+  %24 = transpose %23 {permutation = [1, 0]} : f32[4,8]
+  %25 = broadcast_in_dim %24 {dims = [0, 1], shape = [4, 8, 6]} : f32[4,8,6]
+  %26 = multiply %22, %25 : f32[4,8,6]
+  %27 = reduce %26 {dims = [0], monoid = sum} : f32[8,6]
+  %28 = add %18, %27 : f32[8,6]
+  %29 = broadcast_in_dim %28 {dims = [1, 2], shape = [4, 8, 6]} : f32[4,8,6]
+  %30 = multiply %29, %25 : f32[4,8,6]
+  %31 = dot_general %21, %30 {dtype = f32, lhs_batch = [0], lhs_contract = [1], rhs_batch = [0], rhs_contract = [1]} : f32[4,8,6]
+  %32 = subtract %3, %31 : f32[4,8,6]
+  %33 = dot_general %30, %3 {dtype = f32, lhs_batch = [0], lhs_contract = [2], rhs_batch = [0], rhs_contract = [2]} : f32[4,8,8]
+  %34 = dot_general %19, %33 {dtype = f32, lhs_batch = [0], lhs_contract = [1], rhs_batch = [0], rhs_contract = [1]} : f32[4,6,8]
+  %35 = subtract %2, %34 : f32[4,6,8]
+  %36 = reshape %28 {shape = [4, 2, 6]} : f32[4,2,6]
+  return %0, %1, %35, %32, %36
 ";
 
 const LAYOUTS: [&[(&str, usize)]; 6] = [
@@ -152,7 +152,8 @@ fn experts_of_one_tensor_give_the_same_in_every_layout() {
             let m = module(body);
             let (local, _) =
                 split(&m, &inputs(&m, 3), &axes(layout)).unwrap_or_else(|e| panic!("{layout:?}: {e}"));
-            let ranks = layout.iter().find(|a| a.0 == "ep").map_or(1, |a| a.1);
+            // What `fsdp` stores in shards are experts too.
+            let ranks: usize = layout.iter().filter(|a| a.0 == "ep" || a.0 == "fsdp").map(|a| a.1).product();
             assert!(held(&local).iter().all(|s| s[0] == 4 / ranks), "{layout:?}: {:?}", held(&local));
         }
     }

@@ -2,8 +2,9 @@
 //!
 //! Some values have both the dimension of experts and the batch: what is dealt to experts, and the masks that deal it. The
 //! axis splits one of the two in each. Products with the experts' weights, and all between them, need the experts split and
-//! the batch whole: they are the region. At its border a value changes from one to the other by an exchange; where that
-//! carries less, ops of the border are taken in: what repeats tokens for every expert, and what sums over experts.
+//! the batch whole: they are the region. At its border a value changes from one to the other by an exchange. What repeats
+//! tokens for every expert and what sums over experts is taken in, with all that only moves elements and computes on them one
+//! by one, if less crosses the border then.
 
 use super::islands::Islands;
 use super::problem::Problem;
@@ -13,9 +14,6 @@ use msc_ir::ops::call::wires;
 use msc_ir::ops::permute::Permute::Transpose;
 use msc_ir::{Graph, GraphId, Module, Op};
 use std::collections::BTreeSet;
-
-/// How many ops a border may move at once.
-const STEPS: usize = 8;
 
 /// Ops that have a part of the experts, and values that pass between graphs in that form, by scope.
 pub(super) struct Region {
@@ -72,7 +70,12 @@ pub(super) fn region(problem: &Problem, module: &Module, experts: AtomId, data: 
         f.ops[scope][op.0 as usize] |= atoms.contains(&experts);
     }
     f.between();
+    let least = f.ops.clone();
+    let crosses = f.crossing();
     f.take_in();
+    if f.crossing() > crosses {
+        f.ops = least;
+    }
     let inside = f.inside();
     Region { ops: f.ops, values: inside }
 }
@@ -88,9 +91,6 @@ struct Finder<'a> {
     /// Values that are one, seen from different graphs.
     wired: Islands,
 }
-
-/// Ops that may be taken in, and what crosses the border then.
-type Moved = (u64, Vec<OpId>);
 
 impl<'a> Finder<'a> {
     fn scopes(&self) -> Vec<(usize, &'a Graph)> {
@@ -164,99 +164,62 @@ impl<'a> Finder<'a> {
         }
     }
 
-    /// What crosses for a value that the region needs, at best.
-    fn brought(&self, scope: usize, g: &Graph, v: ValueId, depth: usize) -> Moved {
-        let whole = (self.border(scope, g, v), Vec::new());
-        let Some((op, _)) = g.def(v) else { return whole };
-        let d = g.op(op);
-        let once =
-            g.value(v).uses.iter().all(|u| u.op == g.value(v).uses[0].op || self.ops[scope][u.op.0 as usize]);
-        let may = depth < STEPS && moves(&d.op) && self.both(scope, v) && once && !g.results().contains(&v);
-        if !may || self.ops[scope][op.0 as usize] {
-            return whole;
-        }
-        let mut sum: Moved = (0, vec![op]);
-        for &w in &d.operands {
-            let (bytes, ops) = self.brought(scope, g, w, depth + 1);
-            sum = (sum.0.saturating_add(bytes), [sum.1, ops].concat());
-        }
-        if sum.0 <= whole.0 { sum } else { whole }
-    }
-
-    /// What crosses for an op that uses a value of the region, if it and some of those after it are taken in, at best.
-    fn carried(&self, scope: usize, g: &Graph, from: ValueId, user: OpId) -> Option<Moved> {
-        let (mut v, mut op) = (from, user);
-        let mut sum: Moved = (0, Vec::new());
-        let mut best: Option<Moved> = None;
-        for _ in 0..STEPS {
-            let d = g.op(op);
-            let takes = moves(&d.op) || matches!(d.op, Op::Reduce(_));
-            if !takes || self.ops[scope][op.0 as usize] || d.results.len() != 1 {
-                break;
-            }
-            sum.1.push(op);
-            for &w in d.operands.iter().filter(|&&w| w != v) {
-                let (bytes, ops) = self.brought(scope, g, w, 0);
-                sum.0 = sum.0.saturating_add(bytes);
-                sum.1.extend(ops);
-            }
-            v = d.results[0];
-            let now = sum.0.saturating_add(self.border(scope, g, v));
-            if best.as_ref().is_none_or(|b| now <= b.0) {
-                best = Some((now, sum.1.clone()));
-            }
-            let uses = &g.value(v).uses;
-            if uses.len() != 1 || g.results().contains(&v) || !self.both(scope, v) {
-                break;
-            }
-            op = uses[0].op;
-        }
-        best
-    }
-
-    /// Moves the border to where less crosses it.
-    fn take_in(&mut self) {
+    /// Bytes on each rank of all values that change at the border.
+    fn crossing(&self) -> u64 {
+        let inside = self.inside();
+        let mut bytes = 0u64;
         for (scope, g) in self.scopes() {
-            for op in g.order().to_vec() {
-                if !self.ops[scope][op.0 as usize] {
-                    continue;
-                }
-                for &v in &g.op(op).operands {
-                    let (_, ops) = self.brought(scope, g, v, 0);
-                    ops.into_iter().for_each(|o| self.ops[scope][o.0 as usize] = true);
-                }
-                for &v in &g.op(op).results {
-                    if !self.both(scope, v) {
-                        continue;
-                    }
-                    let users: BTreeSet<OpId> = g.value(v).uses.iter().map(|u| u.op).collect();
-                    let outside: Vec<OpId> =
-                        users.into_iter().filter(|u| !self.ops[scope][u.0 as usize]).collect();
-                    let moved: Option<Vec<Moved>> =
-                        outside.iter().map(|&u| self.carried(scope, g, v, u)).collect();
-                    let Some(moved) = moved.filter(|m| !m.is_empty() && !g.results().contains(&v)) else {
-                        continue;
-                    };
-                    let bytes = moved.iter().fold(0u64, |n, m| n.saturating_add(m.0));
-                    if bytes <= self.border(scope, g, v) {
-                        moved.iter().flat_map(|m| &m.1).for_each(|o| self.ops[scope][o.0 as usize] = true);
-                    }
+            let plain = |op: OpId| wires(&g.op(op).op).is_empty();
+            for v in (0..g.value_count() as u32).map(ValueId).filter(|&v| self.tokens(scope, v)) {
+                let passes = inside[scope][v.0 as usize];
+                let made = match g.def(v) {
+                    Some((op, _)) if plain(op) => self.ops[scope][op.0 as usize],
+                    _ => passes,
+                };
+                let used = |op: OpId| if plain(op) { self.ops[scope][op.0 as usize] } else { passes };
+                if g.value(v).uses.iter().any(|u| used(u.op) != made) {
+                    bytes = bytes.saturating_add(self.border(scope, g, v));
                 }
             }
         }
+        bytes
+    }
+
+    /// Takes in what touches the region and does little.
+    fn take_in(&mut self) {
+        loop {
+            let touched = self.touched();
+            let mut more = Vec::new();
+            for (scope, g) in self.scopes() {
+                for (op, d) in g.ops().filter(|(op, d)| !self.ops[scope][op.0 as usize] && is_light(&d.op)) {
+                    let mut both = d.operands.iter().chain(&d.results).filter(|&&v| self.both(scope, v));
+                    if both.any(|&v| touched.contains(&self.wired.find((scope, v)))) {
+                        more.push((scope, op));
+                    }
+                }
+            }
+            if more.is_empty() {
+                return;
+            }
+            more.into_iter().for_each(|(scope, op)| self.ops[scope][op.0 as usize] = true);
+        }
+    }
+
+    /// Values with both dimensions that the region makes or uses.
+    fn touched(&self) -> BTreeSet<usize> {
+        let mut out: BTreeSet<usize> = BTreeSet::new();
+        for (scope, g) in self.scopes() {
+            for (_, d) in g.ops().filter(|(op, _)| self.ops[scope][op.0 as usize]) {
+                let both = d.operands.iter().chain(&d.results).filter(|&&v| self.both(scope, v));
+                out.extend(both.map(|&v| self.wired.find((scope, v))));
+            }
+        }
+        out
     }
 
     /// Values that pass between graphs, on some side of which the region makes or uses them.
     fn inside(&self) -> Vec<Vec<bool>> {
-        let mut classes: BTreeSet<usize> = BTreeSet::new();
-        for (scope, g) in self.scopes() {
-            for (op, d) in g.ops() {
-                if self.ops[scope][op.0 as usize] {
-                    let both = d.operands.iter().chain(&d.results).filter(|&&v| self.both(scope, v));
-                    classes.extend(both.map(|&v| self.wired.find((scope, v))));
-                }
-            }
-        }
+        let classes = self.touched();
         let of = |scope: usize, g: &Graph| -> Vec<bool> {
             let values = (0..g.value_count() as u32).map(ValueId);
             values.map(|v| self.both(scope, v) && classes.contains(&self.wired.find((scope, v)))).collect()
@@ -266,9 +229,9 @@ impl<'a> Finder<'a> {
     }
 }
 
-/// Ops that do little work, and no other on a part of the experts than on a part of the batch.
-fn moves(op: &Op) -> bool {
+/// Ops that move elements, compute on them one by one, or sum them.
+fn is_light(op: &Op) -> bool {
     use Op::*;
     matches!(op, Unary(_) | Binary(_) | Compare(_) | Select(_) | Convert(_) | Constant(_) | Iota(_))
-        || matches!(op, Broadcast(_) | Reshape(_) | Permute(Transpose(_)))
+        || matches!(op, Broadcast(_) | Reshape(_) | Reduce(_) | Permute(Transpose(_)))
 }

@@ -49,6 +49,18 @@ impl Found {
         self.results.get(&g).map_or(&[], |s| s)
     }
 
+    /// What an op takes and gives for a list of values in which bundles are one.
+    pub fn slots(&self, g: GraphId, list: &[ValueId]) -> Vec<Slot> {
+        let mut at: BTreeMap<usize, Vec<Vec<usize>>> = BTreeMap::new();
+        for (n, &v) in list.iter().enumerate() {
+            if let Some((b, lane)) = self.of(g, v) {
+                at.entry(b).or_insert_with(|| vec![Vec::new(); self.lanes])[lane].push(n);
+            }
+        }
+        let taken: Vec<Vec<usize>> = at.values().flat_map(|at| rows(at)).collect();
+        slots(list.len(), &taken)
+    }
+
     /// The entry's parameters that are stacks then.
     pub fn entry_params(&self) -> Vec<&Slot> {
         self.params(self.entry).iter().filter(|s| matches!(s, Slot::Many(_))).collect()

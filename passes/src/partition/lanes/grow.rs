@@ -110,19 +110,30 @@ fn mixing(bundles: &Bundles<'_>, id: GraphId) -> BTreeSet<OpId> {
     out
 }
 
-/// Bundles that a call passes become parameters of what it calls.
+/// Bundles that a call passes become parameters of what it calls; those that a barrier takes, its results.
 fn calls(bundles: &mut Bundles<'_>, id: GraphId) {
     let g = bundles.graph(id);
     for (op, data) in g.ops() {
-        let Op::Call(c) = &data.op else { continue };
+        let callee = match &data.op {
+            Op::Call(c) => Some(c.graph),
+            Op::Barrier(_) => None,
+            _ => continue,
+        };
         let passed: BTreeSet<usize> =
             data.operands.iter().filter_map(|&v| Some(bundles.of(id, v)?.0)).collect();
         for b in passed {
             for row in bundles.passed(id, op, b) {
-                let params = bundles.graph(c.graph).params();
-                if row.iter().all(|&p| bundles.of(c.graph, params[p]).is_none()) {
+                let Some(callee) = callee else {
+                    let values: Vec<ValueId> = row.iter().map(|&p| data.results[p]).collect();
+                    if values.iter().all(|&v| bundles.of(id, v).is_none()) {
+                        bundles.add(id, values);
+                    }
+                    continue;
+                };
+                let params = bundles.graph(callee).params();
+                if row.iter().all(|&p| bundles.of(callee, params[p]).is_none()) {
                     let mark = bundles.mark();
-                    if bundles.params(c.graph, &row).is_none() {
+                    if bundles.params(callee, &row).is_none() {
                         bundles.back(mark);
                     }
                 }

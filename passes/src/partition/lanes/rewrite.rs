@@ -170,7 +170,13 @@ impl<'a> Rewriter<'a> {
         let loc = data.loc;
         let bundle = data.results.first().and_then(|&r| self.found.of(self.id, r));
         match (&data.op, bundle) {
-            (Op::Call(c), _) => made!(self.call(op, c.graph)),
+            (Op::Call(c), _) => {
+                made!(self.call(op, self.found.params(c.graph), self.found.results(c.graph)));
+            }
+            (Op::Barrier(_), _) => {
+                let slots = self.found.slots(self.id, &data.results);
+                made!(self.call(op, &slots, &slots));
+            }
             (_, Some((b, _))) => made!(self.lanes(b)),
             _ if self.sums.contains(&op) => {
                 let v = made!(self.sum(op));
@@ -279,11 +285,11 @@ impl<'a> Rewriter<'a> {
         Ok(Ok(Arg::Stacked(self.stacker.add1(Concatenate { dim: 0 }, &rows, loc)?)))
     }
 
-    /// A call of a graph that was rewritten before.
-    fn call(&mut self, op: OpId, callee: GraphId) -> Made<()> {
+    /// A call of a graph that was rewritten before, or a barrier.
+    fn call(&mut self, op: OpId, params: &[Slot], results: &[Slot]) -> Made<()> {
         let data = self.source.op(op);
         let mut operands = Vec::new();
-        for slot in self.found.params(callee) {
+        for slot in params {
             operands.push(match slot {
                 Slot::One(p) => made!(self.one(data.operands[*p], data.loc)),
                 Slot::Many(ps) => {
@@ -295,7 +301,7 @@ impl<'a> Rewriter<'a> {
         }
         let s = &mut self.stacker;
         let made = s.out.add(s.module, data.op.clone(), &operands, data.loc)?;
-        for (slot, v) in self.found.results(callee).iter().zip(made) {
+        for (slot, v) in results.iter().zip(made) {
             match slot {
                 Slot::One(r) => self.whole[data.results[*r].0 as usize] = Some(v),
                 Slot::Many(rs) => {

@@ -243,17 +243,23 @@ impl<'a> Bundles<'a> {
         Some(self.add(g, values))
     }
 
-    /// Ties results of a call.
+    /// Ties results of a call, or of a barrier.
     fn results(&mut self, g: GraphId, op: OpId, positions: &[usize]) -> Option<usize> {
         let data = self.graph(g).op(op);
-        let Op::Call(c) = &data.op else { return None };
-        if !self.open.contains(&c.graph) {
-            return None;
-        }
-        let given = self.graph(c.graph).results();
-        let inner: Vec<ValueId> = positions.iter().map(|&p| given[p]).collect();
-        match self.tie(c.graph, &inner)? {
-            Tied::Bundle(b) if self.given(c.graph, b).iter().any(|p| p == positions) => {}
+        match &data.op {
+            Op::Call(c) if self.open.contains(&c.graph) => {
+                let given = self.graph(c.graph).results();
+                let inner: Vec<ValueId> = positions.iter().map(|&p| given[p]).collect();
+                match self.tie(c.graph, &inner)? {
+                    Tied::Bundle(b) if self.given(c.graph, b).iter().any(|p| p == positions) => {}
+                    _ => return None,
+                }
+            }
+            // It gives what it takes.
+            Op::Barrier(_) => {
+                let taken: Vec<ValueId> = positions.iter().map(|&p| data.operands[p]).collect();
+                let Tied::Bundle(_) = self.tie(g, &taken)? else { return None };
+            }
             _ => return None,
         }
         Some(self.add(g, positions.iter().map(|&p| data.results[p]).collect()))

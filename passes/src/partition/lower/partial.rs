@@ -49,14 +49,14 @@ impl Lowering<'_> {
         }
     }
 
-    /// The operand of a product or quotient that may stay a partial sum, because every part is scaled alike: it has no
-    /// other use, and what scales it is whole.
+    /// The operand of a product, quotient or sum that may stay a partial sum, because every part is scaled or summed
+    /// alike: it has no other use, and what scales it is whole.
     pub(super) fn scaled(&self, id: OpId) -> Result<Option<(usize, Partial)>> {
         let data = self.source.op(id);
-        let Op::Binary(b) = &data.op else { return Ok(None) };
-        let may = match b.kind {
-            BinaryKind::Multiply => 0..2,
-            BinaryKind::Divide => 0..1,
+        let may = match &data.op {
+            Op::Binary(b) if b.kind == BinaryKind::Multiply => 0..2,
+            Op::Binary(b) if b.kind == BinaryKind::Divide => 0..1,
+            Op::Reduce(r) if r.monoid == Monoid::Sum => 0..1,
             _ => return Ok(None),
         };
         let mut found = None;
