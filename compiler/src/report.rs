@@ -196,6 +196,11 @@ pub fn partitioned(r: &mut Report, p: &msc_passes::partition::Report) {
     for (axis, ranks) in &p.idle {
         r.layout.notes.push(format!("{axis}: nothing is left to split, {ranks} ranks compute the same"));
     }
+    for axis in &p.experts_in_shards {
+        r.layout.notes.push(format!(
+            "{axis}: experts are not dealt to ranks; their state is stored in shards, and gathered where it is used"
+        ));
+    }
     if let [(first, asked), rest @ ..] = p.not_as_asked.as_slice() {
         let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
         r.layout.notes.push(format!("{first}{more} not laid out as asked: {asked}"));
