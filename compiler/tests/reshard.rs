@@ -265,7 +265,7 @@ fn damaged_state_is_refused_by_name() {
 
 #[test]
 fn experts_that_are_dealt_to_ranks_are_stored_there_and_read_anywhere() {
-    let s = Scene::of("mixtral_torchax_tiny");
+    let s = Scene::of("mixtral_aux_b8");
     let ep2 = s.plan("ep2", &["--ep", "2"]);
     let other = s.plan("ep2tp2", &["--ep", "2", "--tp", "2"]);
     let one = s.plan("one", &[]);
