@@ -82,13 +82,14 @@ pub(super) struct Experts {
 }
 
 /// Atoms of the data's dimension `dim`, most frequent first, with an anchor for each. The data are inputs of integers
-/// that are no state, of two dimensions if there are any.
+/// that are no state and that something uses, of two dimensions if there are any.
 fn atoms_of(problem: &Problem, module: &Module, dim: usize) -> Vec<Anchor> {
     let g = module.graph(problem.entry);
     let state = problem.state(g);
     let data = |rank: usize| -> Vec<ValueId> {
         let is_data = |v: &&ValueId| {
-            !state.contains(v) && g.ty(**v).dtype.is_int() && g.ty(**v).rank() >= rank.max(dim + 1)
+            let used = !g.value(**v).uses.is_empty();
+            used && !state.contains(v) && g.ty(**v).dtype.is_int() && g.ty(**v).rank() >= rank.max(dim + 1)
         };
         g.params().iter().filter(is_data).copied().collect()
     };

@@ -3,15 +3,23 @@
 //! Before: a verified module of global shapes whose entry calls one graph per template segment; the mesh is
 //! empty. After: the same program for one rank, at local shapes, with the collectives that the split makes
 //! necessary; `module.mesh` is the mesh, the entry's parameters and results carry their sharding. Running the
-//! program on every rank, with each rank's blocks of the inputs, gives each rank's blocks of the results.
+//! program on every rank, with each rank's blocks of the inputs, gives each rank's blocks of the results. Where an axis
+//! deals experts to ranks, the entry's parameters may hold several of the outside's ([`msc_ir::outside`]).
 //!
 //! All of it follows from the ops' factor rules. Axes are taken one after the other, each on the program that those before
 //! have left. The rules of the entry and of the graphs it calls are solved together ([`msc_ir::factor::solve`]): each
 //! *atom* is a class of dimensions, over the whole program and all instances of a layer, that can only be split together.
+<<<<<<< HEAD
 //! What is asked for ([`given`]), the state ([`tensor`]) or the data decide which atoms the axis splits; the program is
 //! then rewritten at local sizes. Where an op reduces a split atom its result is a partial value; where someone needs that
 //! value whole, one collective combines it; where ops need an atom whole, layouts change around them; where an axis does
 //! not divide an atom, it is padded first. The report keeps for each collective both facts that made it necessary.
+=======
+//! What is asked for ([`given`]), the state ([`tensor`]), the data or the experts decide which atoms the axis splits; the
+//! program is then rewritten at local sizes. Where an op reduces a split atom its result is a partial value; where someone needs that
+//! value whole, one collective combines it; where ops need an atom whole, layouts change around them. The report keeps for
+//! each collective both facts that made it necessary.
+>>>>>>> ep
 
 mod asked;
 mod bucket;
@@ -111,6 +119,8 @@ pub struct Report {
     pub predicted_ps: u64,
     /// Layouts that the search compared.
     pub layouts_compared: usize,
+    /// Axes along which experts are not dealt to ranks: their state is stored in shards with all other.
+    pub experts_in_shards: Vec<String>,
     /// Axes, or parts of axes, that found nothing to split, and their ranks: these compute the same.
     pub idle: Vec<(String, usize)>,
     /// Dimensions of state that are padded, as `name[dimension]` of the first parameter that has each, with the true size and
@@ -216,6 +226,7 @@ impl Stages {
             let stores = name == "fsdp" || name == "ep" && shards;
             if stores && axis.size > 1 && free(name) {
                 self.shard_state(AxisId(i as u8), None)?;
+                self.report.experts_in_shards.extend((name == "ep").then(|| axis.name.clone()));
             }
         }
         // Axes of other names do what is asked of them, and nothing else.
