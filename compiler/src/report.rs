@@ -198,16 +198,14 @@ pub fn partitioned(r: &mut Report, p: &msc_passes::partition::Report) {
     for (axis, ranks) in &p.idle {
         r.layout.notes.push(format!("{axis}: nothing is left to split, {ranks} ranks compute the same"));
     }
-<<<<<<< HEAD
     r.padded = p.padded.clone();
     for (name, size, padded) in &p.padded {
         r.layout.notes.push(format!("{name} and what goes with it is padded from {size} to {padded}"));
-=======
+    }
     for axis in &p.experts_in_shards {
         r.layout.notes.push(format!(
             "{axis}: experts are not dealt to ranks; their state is stored in shards, and gathered where it is used"
         ));
->>>>>>> ep
     }
     if let [(first, asked), rest @ ..] = p.not_as_asked.as_slice() {
         let more = if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };

@@ -9,17 +9,10 @@
 //! All of it follows from the ops' factor rules. Axes are taken one after the other, each on the program that those before
 //! have left. The rules of the entry and of the graphs it calls are solved together ([`msc_ir::factor::solve`]): each
 //! *atom* is a class of dimensions, over the whole program and all instances of a layer, that can only be split together.
-<<<<<<< HEAD
-//! What is asked for ([`given`]), the state ([`tensor`]) or the data decide which atoms the axis splits; the program is
-//! then rewritten at local sizes. Where an op reduces a split atom its result is a partial value; where someone needs that
-//! value whole, one collective combines it; where ops need an atom whole, layouts change around them; where an axis does
-//! not divide an atom, it is padded first. The report keeps for each collective both facts that made it necessary.
-=======
 //! What is asked for ([`given`]), the state ([`tensor`]), the data or the experts decide which atoms the axis splits; the
-//! program is then rewritten at local sizes. Where an op reduces a split atom its result is a partial value; where someone needs that
-//! value whole, one collective combines it; where ops need an atom whole, layouts change around them. The report keeps for
-//! each collective both facts that made it necessary.
->>>>>>> ep
+//! program is then rewritten at local sizes. Where an op reduces a split atom its result is a partial value; where someone
+//! needs that value whole, one collective combines it; where ops need an atom whole, layouts change around them; where an
+//! axis does not divide an atom, it is padded first. The report keeps for each collective both facts that made it necessary.
 
 mod asked;
 mod bucket;
