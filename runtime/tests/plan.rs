@@ -116,9 +116,9 @@ fn every_truncation_and_extension_is_found() {
     let longer = [&good[..], &[0]].concat();
     assert_eq!(code(fuzz_plan(&longer)), "MSC-P0005");
     let mut newer = good;
-    newer[8] = 2;
+    newer[8] = 3;
     let message = fuzz_plan(&newer).expect_err("a newer plan").to_string();
-    assert_eq!(message, "MSC-P0003: the plan has format 2, this msc reads format 1: use a newer msc");
+    assert_eq!(message, "MSC-P0003: the plan has format 3, this msc reads format 2: use a newer msc");
 }
 
 /// Mutations behind the hashes: bytes flipped, inserted, removed, and pieces moved, in every section.
