@@ -226,7 +226,7 @@ fn step(r: &mut Rng) -> (Module, Vec<Tensor>) {
 
 #[test]
 fn random_programs_give_the_same_in_every_layout() {
-    const PROGRAMS: u64 = 300;
+    const PROGRAMS: u64 = 1000;
     let layouts: [&[(&str, usize)]; 9] = [
         &[("tp", 2)],
         &[("tp", 4)],
@@ -250,7 +250,8 @@ fn random_programs_give_the_same_in_every_layout() {
         }
     }
     println!("{done:?} of {PROGRAMS}");
-    assert!(done.iter().all(|&n| n >= PROGRAMS as usize / 20), "{done:?}");
+    // Few use an input of integers in a way that can be split over several axes.
+    assert!(done.iter().all(|&n| n >= PROGRAMS as usize / 100), "{done:?}");
 }
 
 #[test]
