@@ -106,7 +106,7 @@ fn experts_and_rows_split() {
         &found.unwrap_or_else(|| panic!("no {name}")).1
     };
     let forward = of("grouped_matmul");
-    let kind = |d: usize| forward.factors[forward.operands[0][d][0]].kind.clone();
+    let kind = |d: usize| forward.factors[forward.operands[0][d][0]].kind;
     assert_eq!((kind(0), kind(1)), (FactorKind::Pass, FactorKind::Pass));
     assert!(matches!(kind(2), FactorKind::Reduce(_)), "{forward:?}");
     let gradient = of("grouped_matmul_grad");
