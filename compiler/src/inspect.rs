@@ -33,19 +33,22 @@ pub struct Explain {
     /// Writes the same as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Writes a page about all that was recognised, and what came near.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["why_not", "comm"])]
+    html: Option<PathBuf>,
 }
 
 impl Explain {
     /// Explains.
     pub fn run(self) -> Result<()> {
-        let Explain { model, pattern, op, why_not, comm, gathered_above, layout, json } = self;
+        let Explain { model, pattern, op, why_not, comm, gathered_above, layout, json, html } = self;
         if layout.is_given() && !comm {
             return Err(Error::Usage("options of the layout say something with --comm only".into()));
         }
         let (layout, _) = layout.options()?;
         let gathered_above = gathered_above.saturating_mul(1 << 20);
         let comm = comm.then_some(CommOptions { layout, gathered_above });
-        explain(&ExplainOptions { model, pattern, op, why_not, comm, json }, &mut std::io::stdout())
+        explain(&ExplainOptions { model, pattern, op, why_not, comm, json, html }, &mut std::io::stdout())
     }
 }
 

@@ -2,6 +2,7 @@
 
 use msc_passes::template::TemplateReport;
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// Time of one stage.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -60,6 +61,17 @@ pub struct FusionReport {
     pub sites: usize,
     /// Times a step executes it.
     pub executed: u64,
+}
+
+/// The step of an optimizer, of all tensors that it makes alike: one operation on many tensors.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct UpdateReport {
+    /// Kind.
+    pub kind: String,
+    /// Tensors.
+    pub tensors: u64,
+    /// Elements of all of them.
+    pub elements: u64,
 }
 
 /// A generated group.
@@ -154,6 +166,8 @@ pub struct Report {
     pub egraph: EgraphReport,
     /// Named operations and generated groups.
     pub fusions: Vec<FusionReport>,
+    /// Steps of optimizers, one for each set of numbers (decay, rates, epsilon).
+    pub updates: Vec<UpdateReport>,
     /// Generated groups in detail.
     pub groups: Vec<GroupReport>,
     /// Over what the step is spread.
@@ -301,6 +315,9 @@ impl Report {
         for f in &self.fusions {
             let _ = writeln!(out, "{}: {} sites, executed {} times a step", f.kind, f.sites, f.executed);
         }
+        for u in &self.updates {
+            let _ = writeln!(out, "{} of {} tensors as one step: {} elements", u.kind, u.tensors, u.elements);
+        }
         for g in &self.groups {
             let _ = writeln!(
                 out,
@@ -346,8 +363,24 @@ pub fn templates(module: &msc_ir::Module, t: &msc_passes::template::Templates) -
     }
 }
 
-/// E-graphs and named operations, for the report.
-pub fn recognised(found: &msc_passes::recognise::Report) -> (EgraphReport, Vec<FusionReport>) {
+/// Steps of optimizers, for the report.
+fn updates(found: &msc_passes::recognise::Report) -> Vec<UpdateReport> {
+    let mut by_kind: BTreeMap<&msc_ir::ops::fused::FusedKind, UpdateReport> = BTreeMap::new();
+    for region in &found.regions {
+        for r in region.reasons.iter().filter(|r| r.fused.kind.is_update()) {
+            let u = by_kind.entry(&r.fused.kind).or_default();
+            u.kind = r.fused.kind.name().to_string();
+            u.tensors += region.executed;
+            let elements = r.inputs.first().map_or(0, |i| i.ty.elements() as u64);
+            u.elements += elements.saturating_mul(region.executed);
+        }
+    }
+    by_kind.into_values().collect()
+}
+
+/// E-graphs, named operations and the optimizer's steps, for the report.
+pub fn recognised(r: &mut Report, found: &msc_passes::recognise::Report) {
+    r.updates = updates(found);
     let egraph = EgraphReport {
         runs: found.regions.len(),
         nodes: found.regions.iter().map(|r| r.nodes).sum(),
@@ -359,5 +392,5 @@ pub fn recognised(found: &msc_passes::recognise::Report) -> (EgraphReport, Vec<F
         .iter()
         .map(|(kind, f)| FusionReport { kind: kind.clone(), sites: f.sites, executed: f.executed })
         .collect();
-    (egraph, fusions)
+    (r.egraph, r.fusions) = (egraph, fusions);
 }

@@ -11,9 +11,10 @@
 //! bytecode reader upgrades VHLO to this. Inherent and discardable attributes are in one list.
 //! Attributes with their default value may be left out.
 
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 /// What the source bytes are; says how an op's place is written in messages and locations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -232,7 +233,7 @@ pub struct TypeId(pub u32);
 #[derive(Clone, Debug, Default)]
 pub struct TypeTable {
     types: Vec<Type>,
-    index: HashMap<Type, TypeId>,
+    index: FxHashMap<Type, TypeId>,
 }
 
 impl TypeTable {

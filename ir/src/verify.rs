@@ -6,12 +6,13 @@
 //! cycle and fused ops' definitions contain plain ops only.
 
 use crate::error::{IrError, Result};
-use crate::graph::{Graph, Use, ValueDef};
+use crate::graph::{Graph, ValueDef, ValueId};
 use crate::module::{GraphId, Module};
 use crate::op::{Op, Operation};
 use crate::ops::call::wires;
 use crate::outside::Outside;
 use crate::types::TensorType;
+use smallvec::SmallVec;
 
 /// Verifies a module.
 ///
@@ -106,21 +107,16 @@ pub fn verify_graph(module: &Module, g: &Graph) -> Result<()> {
         }
         defined[p.0 as usize] = true;
     }
-    let mut uses = vec![0usize; g.value_count()];
     for (id, data) in g.ops() {
-        for (index, &v) in data.operands.iter().enumerate() {
+        for &v in &data.operands {
             if !defined[v.0 as usize] {
                 return Err(broken(g, format!("{} uses a value before its definition", data.op.name())));
             }
-            if !g.value(v).uses.contains(&Use { op: id, index: index as u32 }) {
-                return Err(broken(g, format!("a use by {} is not in the use list", data.op.name())));
-            }
-            uses[v.0 as usize] += 1;
         }
-        let types: Vec<&TensorType> = data.operands.iter().map(|&v| g.ty(v)).collect();
+        let types: SmallVec<[&TensorType; 4]> = data.operands.iter().map(|&v| g.ty(v)).collect();
         let inferred = data.op.infer(&types, module)?;
-        let held: Vec<TensorType> = data.results.iter().map(|&v| g.ty(v).clone()).collect();
-        if inferred != held {
+        if !inferred.iter().eq(data.results.iter().map(|&v| g.ty(v))) {
+            let held: Vec<&TensorType> = data.results.iter().map(|&v| g.ty(v)).collect();
             return Err(broken(
                 g,
                 format!("{} has results {held:?}, inference says {inferred:?}", data.op.name()),
@@ -139,14 +135,38 @@ pub fn verify_graph(module: &Module, g: &Graph) -> Result<()> {
             defined[r.0 as usize] = true;
         }
     }
-    for (v, &n) in uses.iter().enumerate() {
-        let listed = g.value(crate::graph::ValueId(v as u32)).uses.len();
-        if defined[v] && listed != n {
-            return Err(broken(g, format!("value {v} has {n} uses and a use list of {listed}")));
-        }
-    }
+    uses(g, &defined)?;
     if g.results().iter().any(|r| !defined[r.0 as usize]) {
         return Err(broken(g, "a result is not defined".into()));
+    }
+    Ok(())
+}
+
+/// The use lists of defined values hold every operand position of the live ops, each once, and nothing else.
+fn uses(g: &Graph, defined: &[bool]) -> Result<()> {
+    // Where each live op's operands begin among those of all.
+    let mut first: Vec<Option<usize>> = vec![None; g.op_count()];
+    let mut positions = 0;
+    for (id, data) in g.ops() {
+        first[id.0 as usize] = Some(positions);
+        positions += data.operands.len();
+    }
+    let mut listed = vec![false; positions];
+    for v in (0..g.value_count() as u32).map(ValueId).filter(|v| defined[v.0 as usize]) {
+        for u in &g.value(v).uses {
+            let at = first.get(u.op.0 as usize).copied().flatten();
+            let at = at.filter(|_| g.op(u.op).operands.get(u.index as usize) == Some(&v));
+            match at.map(|at| &mut listed[at + u.index as usize]) {
+                Some(seen) if !*seen => *seen = true,
+                _ => return Err(broken(g, format!("the use list of value {} has what is no use", v.0))),
+            }
+        }
+    }
+    for (id, data) in g.ops() {
+        let from = first[id.0 as usize].unwrap_or(0);
+        if !listed[from..from + data.operands.len()].iter().all(|&l| l) {
+            return Err(broken(g, format!("a use by {} is not in the use list", data.op.name())));
+        }
     }
     Ok(())
 }

@@ -95,8 +95,10 @@ fn every_spelling_with_its_gradient() {
 /// Rounding stays where the program has it: the bits of most elements are the same.
 #[test]
 fn narrow_floats_keep_their_rounding() {
-    for (group, flat) in [(1, false), (2, true), (2, false)] {
-        let sp = Spelling { dtype: DType::BF16, group, flat, ..PLAIN };
+    let narrow = Spelling { dtype: DType::BF16, ..PLAIN };
+    let plain = [(1, false), (2, true), (2, false)].map(|(group, flat)| Spelling { group, flat, ..narrow });
+    let late = [false, true].map(|ties| Spelling { late: true, grouped: true, ties, ..narrow });
+    for sp in plain.into_iter().chain(late) {
         let (after, _) = found(&sp);
         let before = attention(&sp);
         let entry = before.entry().expect("an entry").graph;
@@ -178,6 +180,31 @@ fn masks_beyond_the_sizes_that_are_tried() {
     found(&Spelling { mask: Mask::Window(40), ..long });
     let (_, report, forward, backward) = recognised(&Spelling { fault: Fault::GradientWindow(40), ..long });
     assert_eq!((forward, backward), (1, 0), "{:?}", report.regions[0].refused);
+}
+
+/// In narrow floats the place of a division is part of what is found, and so is a gradient that is zero but for rounding.
+#[test]
+fn late_divisions_and_ties_are_attributes() {
+    let forms = |ties: bool| -> Vec<(bool, bool)> {
+        let sp = Spelling { dtype: DType::BF16, late: true, grouped: true, ties, ..PLAIN };
+        let (_, report) = found(&sp);
+        let form = |k: &FusedKind| match k {
+            FusedKind::Attention(form) | FusedKind::AttentionGrad { form, .. } => (form.late, form.ties),
+            other => panic!("{other:?}"),
+        };
+        report.regions[0].reasons.iter().map(|r| form(&r.fused.kind)).collect()
+    };
+    assert_eq!(forms(false), [(true, false), (true, false)]);
+    assert_eq!(forms(true), [(true, false), (true, true)]);
+    // The forward is one, its gradient is not.
+    for fault in [Fault::GradientSign, Fault::GradientTwice, Fault::GradientOfKeys, Fault::GradientScaleTwice]
+    {
+        for ties in [false, true] {
+            let sp = Spelling { dtype: DType::BF16, late: true, grouped: true, ties, fault, ..PLAIN };
+            let (_, _, forward, backward) = recognised(&sp);
+            assert_eq!((forward, backward), (1, 0), "{sp:?}");
+        }
+    }
 }
 
 /// Batch and heads of keys can be split; the op is then the same on fewer of them.

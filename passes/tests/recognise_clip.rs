@@ -3,7 +3,7 @@
 mod recognised;
 
 use msc_ir::interp::Mode;
-use msc_ir::{Module, Op, text};
+use msc_ir::{Module, text};
 use recognised::{Bounds, numbered, sites};
 
 /// optax: a select for every gradient; the norm is a result too.
@@ -105,7 +105,7 @@ fn recognised(source: &str) -> (usize, Module) {
 fn kind(module: &Module) -> String {
     use msc_ir::Operation;
     let main = module.graph(module.graph_by_name("main").expect("main"));
-    let op = main.ops().find(|(_, d)| matches!(&d.op, Op::Fused(_))).expect("an op").1;
+    let op = main.ops().find(|(_, d)| d.op.name() == "clip").expect("an op").1;
     format!("{:?}", op.op.attrs(module).iter().filter(|a| *a.0 != "definition").collect::<Vec<_>>())
 }
 
@@ -172,4 +172,24 @@ fn a_logged_norm_is_none() {
     assert!(rest.contains("return"));
     let logged = format!("{norm}  return %0, %1, %9\n}}\n");
     assert_eq!(recognised(&logged).0, 0);
+}
+
+/// The norm's terms are ops of their own; what is nearly one is none.
+#[test]
+fn sums_of_squares() {
+    let terms = |source: &str| {
+        let (_, report) = recognised::recognised(&numbered(source), BOUNDS);
+        sites(&report, "sum_of_squares")
+    };
+    assert_eq!(terms(SELECTED), 2);
+    let power = "%c = constant {value = splat f32[4,6] 2.0} : f32[4,6]\n  %2 = power %0, %c";
+    assert_eq!(terms(&SELECTED.replace("%2 = multiply %0, %0", power)), 2);
+    for (from, to) in [
+        ("%2 = multiply %0, %0", "%2 = abs %0"),
+        ("%2 = multiply %0, %0", "%t = tanh %0 : f32[4,6]\n  %2 = multiply %0, %t"),
+        ("%3 = reduce %2 {dims = [0, 1], monoid = sum}", "%3 = reduce %2 {dims = [0, 1], monoid = max}"),
+    ] {
+        assert!(SELECTED.contains(from), "{from}");
+        assert_eq!(terms(&SELECTED.replace(from, to)), 1, "{to}");
+    }
 }

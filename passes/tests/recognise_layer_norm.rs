@@ -209,6 +209,28 @@ fn a_gradient_of_zeros_is_no_residual() {
     }
 }
 
+/// A residual gradient of many terms, added up between the parts of dx: no value of the program is their sum, and the
+/// op's operand is made of all of them.
+#[test]
+fn a_residual_gradient_of_many_terms() {
+    for terms in [16, 64] {
+        let more: String = (1..terms).map(|i| format!(", %r{i}: f32[2,3,8]")).collect();
+        let add = |i: usize| {
+            let before = if i == 1 { "%53".to_string() } else { format!("%s{}", i - 1) };
+            format!("  %s{i} = add {before}, %r{i} : f32[2,3,8]\n")
+        };
+        let sums: String = (1..terms).map(add).collect();
+        let source = TWO_PASS
+            .replace("%4: f32[2,3,8])", &format!("%4: f32[2,3,8]{more})"))
+            .replace("  %54 = add %53,", &format!("{sums}  %54 = add %s{},", terms - 1));
+        let (_, report) = recognised(&recognised::numbered(&source));
+        assert_eq!(sites(&report, "layer_norm_grad"), 1, "{terms} terms");
+        let gradient = report.regions[0].reasons.iter().find(|r| r.rule == "layer-norm-grad");
+        let r = gradient.and_then(|g| g.inputs.iter().find(|i| i.name == "r")).expect("a residual gradient");
+        assert!(r.made_of.is_some() && r.values.is_empty(), "{r:?}");
+    }
+}
+
 /// Near misses: what changes, and what may still be found.
 #[test]
 fn near_misses_from_centred_squares() {

@@ -1,8 +1,10 @@
-//! `msc explain`: what was recognised in a step and why ([`sites`]), or why something was not ([`why`]); and why a
+//! `msc explain`: what was recognised in a step and why ([`sites`], [`chain`]), also as a page ([`html`]), or why something was not ([`why`]); and why a
 //! layout communicates ([`comm`]). In the words of the person who wrote the step: parameters by their names, values by
 //! file and line ([`names`]).
 
+mod chain;
 pub mod comm;
+mod html;
 mod names;
 pub mod sites;
 pub mod why;
@@ -32,6 +34,8 @@ pub struct ExplainOptions {
     pub comm: Option<CommOptions>,
     /// Where the same goes as JSON.
     pub json: Option<PathBuf>,
+    /// Where a page about all of it goes.
+    pub html: Option<PathBuf>,
 }
 
 /// Of which communication to tell.
@@ -75,25 +79,34 @@ pub fn explain(o: &ExplainOptions, out: &mut dyn Write) -> Result<()> {
         return crate::show::print(out, &answer.text());
     }
     let e = examine(&o.model, &mut |_, _, _| {})?;
+    if let Some(path) = &o.html {
+        written(path, &html::page(&e))?;
+    }
     let mut sites = sites::all(&e);
     sites.retain(|s| pattern.is_none_or(|p| s.operation == p));
     if let Some(text) = &o.op {
         sites.retain(|s| s.mentions(text));
     }
     json(o.json.as_deref(), &sites)?;
-    crate::show::print(out, &text(&sites))
+    // The whole way is told where somebody asks for it.
+    let asked = pattern.is_some() || o.op.is_some();
+    crate::show::print(out, &text(&sites, asked))
+}
+
+fn written(path: &Path, text: &str) -> Result<()> {
+    std::fs::write(path, text).map_err(|error| Error::Io { path: path.to_path_buf(), error })
 }
 
 fn json(path: Option<&Path>, what: &impl Serialize) -> Result<()> {
     let Some(path) = path else { return Ok(()) };
     let text = serde_json::to_string_pretty(what).unwrap_or_default();
-    std::fs::write(path, text + "\n").map_err(|error| Error::Io { path: path.to_path_buf(), error })
+    written(path, &(text + "\n"))
 }
 
-fn text(sites: &[Site]) -> String {
+fn text(sites: &[Site], chains: bool) -> String {
     let mut out = String::new();
     for s in sites {
-        out.push_str(&s.text());
+        out.push_str(&s.text(chains));
         out.push('\n');
     }
     let executed: u64 = sites.iter().map(|s| s.executed).sum();

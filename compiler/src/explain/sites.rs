@@ -1,13 +1,14 @@
 //! The named operations that were found, one record a site.
 
+use super::chain::{Chains, Link};
 use super::names::{Named, Names};
 use crate::examine::Examined;
 use msc_ir::attr::AttrValue;
 use msc_ir::ops::binary::BinaryKind;
 use msc_ir::{Op, Operation};
+use msc_passes::recognise::RegionReport;
 use msc_passes::recognise::engine::run::{CutValue, Made, Reason};
 use msc_passes::recognise::engine::{At, Tag};
-use msc_passes::recognise::{RegionReport, rules};
 use serde::Serialize;
 use std::fmt::Write;
 
@@ -47,24 +48,33 @@ pub struct Site {
     pub inputs: Vec<Cut>,
     /// Outputs that the program has.
     pub outputs: Vec<Cut>,
+    /// What the rule looks for, root by root.
+    pub formulas: Vec<String>,
+    /// Rules that spelled parts of it otherwise, in the order in which they applied.
+    pub links: Vec<Link>,
     #[serde(skip)]
     mentions: Vec<String>,
 }
 
 /// All sites, by operation and place.
 pub fn all(e: &Examined) -> Vec<Site> {
-    let named: Vec<&str> = rules::named().iter().map(|r| r.name).collect();
-    let of_region = |region| {
-        let names = Names::new(e, region);
-        let reasons = region.reasons.iter();
-        reasons.map(|r| site(e, region, &names, r, !named.contains(&r.rule))).collect::<Vec<_>>()
-    };
-    let mut out: Vec<Site> = e.report.regions.iter().flat_map(of_region).collect();
+    let mut out: Vec<Site> = by_region(e).into_iter().flatten().collect();
     out.sort_by(|a, b| a.operation.cmp(&b.operation));
     out
 }
 
-fn site(e: &Examined, region: &RegionReport, names: &Names<'_>, r: &Reason, probe: bool) -> Site {
+/// The sites of each region.
+pub(super) fn by_region(e: &Examined) -> Vec<Vec<Site>> {
+    let chains = Chains::new();
+    let of_region = |region: &RegionReport| {
+        let names = Names::new(e, region);
+        region.reasons.iter().map(|r| site(e, region, &names, &chains, r)).collect()
+    };
+    e.report.regions.iter().map(of_region).collect()
+}
+
+fn site(e: &Examined, region: &RegionReport, names: &Names<'_>, chains: &Chains, r: &Reason) -> Site {
+    let formulas = chains.formulas(r.rule);
     let mut mentions = Vec::new();
     let mut cut = |v: &CutValue| {
         let name = |v: &msc_passes::recognise::engine::At| names.value((v.part, v.value));
@@ -94,10 +104,12 @@ fn site(e: &Examined, region: &RegionReport, names: &Names<'_>, r: &Reason, prob
         executions: names.executions(part),
         executed: region.executed,
         rule: r.rule.to_string(),
-        probe,
+        probe: formulas.is_empty(),
         exact: r.tag == Tag::Exact,
         inputs,
         outputs,
+        formulas,
+        links: chains.links(region, names, r),
         mentions,
     }
 }
@@ -153,8 +165,8 @@ impl Site {
         cuts.chain(&self.mentions).chain([&self.location, &self.graph]).any(|s| s.contains(text))
     }
 
-    /// A paragraph.
-    pub fn text(&self) -> String {
+    /// A paragraph; with the rules on the way if `chain`.
+    pub fn text(&self, chain: bool) -> String {
         let mut out = format!("{} at {}\n", self.operation, self.location);
         let _ = writeln!(out, "  @{}: {}", self.graph, self.executions);
         if !self.attributes.is_empty() {
@@ -163,6 +175,9 @@ impl Site {
         let how = if self.probe { "found by its shape and tried on numbers: probe" } else { "rule" };
         let tag = if self.exact { "the same bits" } else { "equal but for the rounding of sums" };
         let _ = writeln!(out, "  {how} {}; {tag}", self.rule);
+        if chain {
+            self.way(&mut out);
+        }
         let cuts = || self.inputs.iter().map(|c| ("  ", c)).chain(self.outputs.iter().map(|c| ("->", c)));
         let width = |f: fn(&Cut) -> usize| cuts().map(|(_, c)| f(c)).max().unwrap_or(0);
         let (n, t) = (width(|c| c.name.chars().count()), width(|c| c.ty.len()));
@@ -170,5 +185,18 @@ impl Site {
             let _ = writeln!(out, "  {arrow} {:n$}  {:t$}  {}", c.name, c.ty, c.value);
         }
         out
+    }
+
+    /// What the rule looks for, and what was spelled otherwise before it was found.
+    fn way(&self, out: &mut String) {
+        for f in &self.formulas {
+            let _ = writeln!(out, "       {f}");
+        }
+        let width = |f: fn(&Link) -> usize| self.links.iter().map(f).max().unwrap_or(0);
+        let (n, t) = (width(|l| l.rule.len()), width(|l| l.formula.chars().count()));
+        for l in &self.links {
+            let tag = if l.exact { "" } else { ", but for rounding" };
+            let _ = writeln!(out, "  by {:n$}  {:t$}  at {}{tag}", l.rule, l.formula, l.location);
+        }
     }
 }

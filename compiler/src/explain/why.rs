@@ -1,5 +1,6 @@
 //! Why an operation was not found: what comes near it, and what is missing there.
 
+use super::chain::covered;
 use super::names::Names;
 use crate::examine::Examined;
 use msc_ir::{Operation, ValueId};
@@ -8,7 +9,7 @@ use msc_passes::recognise::engine::partial::Partial;
 use msc_passes::recognise::engine::{At, Reason};
 use msc_passes::recognise::why::{Near, concerns};
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// A place that comes near.
@@ -87,21 +88,8 @@ impl<'r> Covers<'r> {
     fn new(region: &'r RegionReport) -> Covers<'r> {
         let mut of = BTreeMap::new();
         for r in &region.reasons {
-            let cut: BTreeSet<(usize, ValueId)> =
-                r.inputs.iter().flat_map(|i| &i.values).map(|at| (at.part, at.value)).collect();
-            let mut todo: Vec<(usize, ValueId)> =
-                r.outputs.iter().flat_map(|o| &o.values).map(|at| (at.part, at.value)).collect();
-            while let Some((part, v)) = todo.pop() {
-                if cut.contains(&(part, v)) || of.contains_key(&(part, v)) {
-                    continue;
-                }
-                let graph = &region.sources[part];
-                // Parameters and constants are nobody's own.
-                let Some((op, _)) = graph.def(v).filter(|(op, _)| !graph.op(*op).operands.is_empty()) else {
-                    continue;
-                };
-                of.insert((part, v), r);
-                todo.extend(graph.op(op).operands.iter().map(|&o| (part, o)));
+            for at in covered(region, r) {
+                of.entry(at).or_insert(r);
             }
         }
         Covers { of }

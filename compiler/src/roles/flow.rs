@@ -3,9 +3,8 @@
 //! Values of inner graphs are joined to those outside by [`What::Copy`]. The edge from a loop's body back to its
 //! beginning is left out: what a parameter is used for shows in the first trip.
 
-use msc_ir::{Graph, GraphId, Module, Op, Operation, TensorType, ValueId};
+use msc_ir::{Graph, GraphId, Module, Op, Operation, TensorType};
 use smallvec::SmallVec;
-use std::collections::BTreeMap;
 
 /// A value: a number in [`Flow::types`].
 pub type Node = u32;
@@ -96,12 +95,16 @@ impl<'m> Flow<'m> {
 
     /// Appends the ops of a graph; gives its results.
     fn expand(&mut self, g: &'m Graph, params: &[Node], depth: usize) -> Vec<Node> {
-        let mut number: BTreeMap<ValueId, Node> = g.params().iter().copied().zip(params.to_vec()).collect();
+        let mut number: Vec<Node> = vec![0; g.value_count()];
+        for (&p, &n) in g.params().iter().zip(params) {
+            number[p.0 as usize] = n;
+        }
         for (_, data) in g.ops() {
-            let of = |v: &ValueId| number.get(v).copied().unwrap_or(0);
-            let reads: SmallVec<[Node; 3]> = data.operands.iter().map(of).collect();
+            let reads: SmallVec<[Node; 3]> = data.operands.iter().map(|v| number[v.0 as usize]).collect();
             let writes: SmallVec<[Node; 1]> = data.results.iter().map(|&v| self.node(g.ty(v))).collect();
-            number.extend(data.results.iter().copied().zip(writes.iter().copied()));
+            for (r, &w) in data.results.iter().zip(&writes) {
+                number[r.0 as usize] = w;
+            }
             // The graphs that run, and how many operands come before theirs.
             let (inner, skipped): (SmallVec<[GraphId; 2]>, usize) = match &data.op {
                 Op::While(w) => (SmallVec::from_slice(&[w.body]), 0),
@@ -125,7 +128,7 @@ impl<'m> Flow<'m> {
                 }
             }
         }
-        g.results().iter().map(|v| number.get(v).copied().unwrap_or(0)).collect()
+        g.results().iter().map(|v| number[v.0 as usize]).collect()
     }
 
     /// The op that defines a value, if it is one op.

@@ -16,6 +16,8 @@ pub(super) struct Facts {
     depends: Vec<bool>,
     /// Some parameter decides it.
     any_param: Vec<bool>,
+    /// Some result is it plus a number.
+    counted: Vec<bool>,
 }
 
 /// Whether an operand of an op meets other elements than those at its own place.
@@ -55,7 +57,19 @@ impl Facts {
                 depends[w as usize] |= float;
             }
         }
-        Facts { mixes, depends, any_param }
+        let mut counted = vec![false; f.types.len()];
+        for &r in &f.results {
+            let Some((op, s)) = f.op(stays(f, r)) else { continue };
+            // A counter may stop at its largest value.
+            let added = match op {
+                Op::Select(_) => s.reads.iter().find_map(|&v| sum(f, v)),
+                _ => sum(f, s.writes[0]),
+            };
+            if let Some((v, _)) = added.filter(|&(_, c)| c != 0.0) {
+                counted[stays(f, v) as usize] = true;
+            }
+        }
+        Facts { mixes, depends, any_param, counted }
     }
 
     /// Whether a value goes into a matrix product, a convolution, or a table that is gathered from.
@@ -80,16 +94,7 @@ impl Facts {
 
     /// Whether some result is the parameter plus a number.
     pub fn counts(&self, f: &Flow<'_>, p: Node) -> bool {
-        let counted = |&r: &Node| {
-            let Some((op, s)) = f.op(stays(f, r)) else { return false };
-            // A counter may stop at its largest value.
-            let added = match op {
-                Op::Select(_) => s.reads.iter().find_map(|&v| sum(f, v)),
-                _ => sum(f, s.writes[0]),
-            };
-            added.is_some_and(|(v, c)| stays(f, v) == p && c != 0.0)
-        };
-        f.types[p as usize].elements() <= 4096 && f.results.iter().any(counted)
+        f.types[p as usize].elements() <= 4096 && self.counted[p as usize]
     }
 
     /// Whether a parameter, element by element, goes into a result of its own type.

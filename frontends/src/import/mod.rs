@@ -37,8 +37,9 @@ pub use annotations::{Annotations, MeshDecl, ShardingHint, Site};
 use crate::error::{Code, FrontendError, Result};
 use crate::raw::{Form, RawModule, RawOp, TypeId, Value};
 use msc_ir::{ConstId, Graph, GraphId, IrError, LocId, Module, TensorType, ValueId};
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 /// What a reader returns.
 #[derive(Clone, Debug)]
@@ -80,7 +81,7 @@ struct Importer<'r, 'a> {
     /// Graphs of functions that have been imported.
     graphs: BTreeMap<&'r str, GraphId>,
     /// Constants by where their bytes lie: an entry of a bytecode file is decoded once, however many ops use it.
-    entries: HashMap<(usize, usize, TypeId), ConstId>,
+    entries: FxHashMap<(usize, usize, TypeId), ConstId>,
     /// Comparators of descending sorts, by element type.
     descending: BTreeMap<msc_ir::DType, GraphId>,
     /// Sharding constraints of the graph that is being built.
@@ -102,7 +103,7 @@ impl<'r, 'a> Importer<'r, 'a> {
             types: vec![None; raw.types.len()],
             graphs: BTreeMap::new(),
             descending: BTreeMap::new(),
-            entries: HashMap::new(),
+            entries: FxHashMap::default(),
             constraints: Vec::new(),
             places: locs::Places::new(raw),
             ordinal: 0,

@@ -9,9 +9,9 @@ use crate::error::Code;
 use crate::raw::{Attr, Attrs};
 use crate::vhlo::canonical;
 use crate::vhlo::table::{OpRow, rows_of};
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::borrow::Cow;
-use std::collections::HashMap;
 
 /// Op name, property entry, dictionary.
 type Key = (u32, Option<u32>, Option<u32>);
@@ -23,13 +23,13 @@ pub(super) struct Properties<'a, 'f> {
     /// Rows by op name.
     rows: Vec<SmallVec<[&'static OpRow; 2]>>,
     /// What was made, and its size in attributes.
-    made: HashMap<Key, (Attrs<'a>, usize)>,
+    made: FxHashMap<Key, (Attrs<'a>, usize)>,
 }
 
 impl<'a, 'f> Properties<'a, 'f> {
     pub(super) fn new(tables: &'f Tables<'a>, vhlo_version: Option<(u32, u32)>) -> Properties<'a, 'f> {
         let rows = tables.op_names.iter().map(|n| rows_of(&n.full).collect()).collect();
-        Properties { tables, vhlo_version, rows, made: HashMap::new() }
+        Properties { tables, vhlo_version, rows, made: FxHashMap::default() }
     }
 
     /// The canonical name and the attributes of an op of the kind `name`.

@@ -54,9 +54,26 @@ pub struct AttentionForm {
     pub repeated: bool,
     /// The weights are multiplied by a further operand `[B|1,H|1,S|1,T|1]` before they meet the values: dropout.
     pub weighted: bool,
+    /// The weights meet the values as they are, and the rows of the product are divided by the sum of the weights, rounded
+    /// to the type of the values: `o = (e·v)/l`. The gradient then divides `dy` first. Says something about narrow floats
+    /// only.
+    pub late: bool,
+    /// The gradient goes through the maximum that is subtracted from the scores, too, split among equal scores. What that
+    /// adds is zero but for rounding.
+    pub ties: bool,
 }
 
 impl AttentionForm {
+    /// The flags, with their words.
+    fn flags(&mut self) -> [(&mut bool, &'static str); 4] {
+        [
+            (&mut self.repeated, "repeated"),
+            (&mut self.weighted, "weighted"),
+            (&mut self.late, "late"),
+            (&mut self.ties, "ties"),
+        ]
+    }
+
     /// Operands beside q, k and v.
     pub fn operands(&self) -> usize {
         self.steps.iter().filter(|s| s.takes_operand()).count() + usize::from(self.weighted)
@@ -67,16 +84,12 @@ impl AttentionForm {
         let mut form = AttentionForm::default();
         let number = |w: &str| w.parse::<f64>().ok().filter(|x| !x.is_nan()).map(Scalar::new);
         for part in text.split(';').map(str::trim).filter(|p| !p.is_empty()) {
+            if let Some((flag, _)) = form.flags().into_iter().find(|f| !*f.0 && f.1 == part) {
+                *flag = true;
+                continue;
+            }
             let words: Vec<&str> = part.split_whitespace().collect();
             form.steps.push(match words.as_slice() {
-                ["repeated"] if !form.repeated => {
-                    form.repeated = true;
-                    continue;
-                }
-                ["weighted"] if !form.weighted => {
-                    form.weighted = true;
-                    continue;
-                }
                 ["scale", x] => ScoreStep::Scale(number(x)?),
                 ["convert", t] => ScoreStep::Convert(DType::from_name(t)?),
                 ["tanh"] => ScoreStep::Tanh,
@@ -122,8 +135,8 @@ impl fmt::Display for AttentionForm {
             }
         }
         let mut first = self.steps.is_empty();
-        for (flag, word) in [(self.repeated, "repeated"), (self.weighted, "weighted")] {
-            if flag {
+        for (flag, word) in self.clone().flags() {
+            if *flag {
                 f.write_str(if first { "" } else { "; " })?;
                 f.write_str(word)?;
                 first = false;
@@ -155,10 +168,11 @@ mod tests {
             ScoreStep::Factor,
         ];
         for form in [
-            AttentionForm { steps, repeated: true, weighted: true },
+            AttentionForm { steps, repeated: true, weighted: true, late: true, ties: true },
             AttentionForm::default(),
-            AttentionForm { steps: vec![], repeated: true, weighted: false },
-            AttentionForm { steps: vec![], repeated: false, weighted: true },
+            AttentionForm { repeated: true, ..AttentionForm::default() },
+            AttentionForm { weighted: true, ..AttentionForm::default() },
+            AttentionForm { late: true, ties: true, ..AttentionForm::default() },
         ] {
             assert_eq!(AttentionForm::parse(&form.to_string()), Some(form));
         }

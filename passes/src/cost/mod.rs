@@ -13,6 +13,7 @@ pub use json::did_you_mean;
 use links::{Links, Route};
 use msc_ir::module::{AxisId, Mesh};
 use msc_ir::ops::collective::Collective;
+use msc_ir::ops::fused::FusedKind;
 use msc_ir::ops::slice::Slice;
 use msc_ir::{Op, TensorType};
 
@@ -69,6 +70,13 @@ impl DeviceModel {
             Op::DotGeneral(d) => {
                 let (b, m, n, k) = d.matmul_sizes(operands[0], operands[1]);
                 let flops = 2 * (b * m * n * k) as u64;
+                per(flops, self.cube_flops_per_ns).max(per(bytes, self.hbm_bytes_per_ns)) + self.launch_ps
+            }
+            Op::Fused(f) if matches!(f.kind, FusedKind::GroupedMatmul | FusedKind::GroupedMatmulGrad) => {
+                // Rows times what a row is multiplied by; the gradient does as much for rows and for matrices.
+                let (products, width) = if f.kind == FusedKind::GroupedMatmul { (1, 2) } else { (2, 1) };
+                let matrices = operands.last().and_then(|w| w.shape.get(width)).copied().unwrap_or(0);
+                let flops = 2 * products * (operands[0].elements() * matrices) as u64;
                 per(flops, self.cube_flops_per_ns).max(per(bytes, self.hbm_bytes_per_ns)) + self.launch_ps
             }
             Op::Slice(Slice::Update) => {

@@ -1,5 +1,6 @@
 //! Which bytes are taken, and how often.
 
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
 
 /// Ranges of bytes with the number of buffers on them. Neighbours with the same number are one range.
@@ -18,7 +19,7 @@ impl Cover {
         self.split(start);
         self.split(end);
         let mut at = start;
-        let mut gaps: Vec<(u64, u64)> = Vec::new();
+        let mut gaps: SmallVec<[(u64, u64); 4]> = SmallVec::new();
         for (&s, (e, n)) in self.ranges.range_mut(start..end) {
             if s > at {
                 gaps.push((at, s));
@@ -32,7 +33,8 @@ impl Cover {
         for (s, e) in gaps {
             self.ranges.insert(s, (e, 1));
         }
-        self.join(start, end);
+        self.join(start);
+        self.join(end);
     }
 
     /// Gives back a range that was taken.
@@ -42,7 +44,7 @@ impl Cover {
         }
         self.split(start);
         self.split(end);
-        let mut free: Vec<u64> = Vec::new();
+        let mut free: SmallVec<[u64; 8]> = SmallVec::new();
         for (&s, (_, n)) in self.ranges.range_mut(start..end) {
             *n -= 1;
             if *n == 0 {
@@ -52,7 +54,8 @@ impl Cover {
         free.iter().for_each(|s| {
             self.ranges.remove(s);
         });
-        self.join(start, end);
+        self.join(start);
+        self.join(end);
     }
 
     /// The lowest place for `size` bytes from `base` on that nobody has taken.
@@ -78,20 +81,15 @@ impl Cover {
         }
     }
 
-    /// Joins neighbours with the same number from `start` to `end`, borders included.
-    fn join(&mut self, start: u64, end: u64) {
-        let first = self.ranges.range(..start).next_back().map_or(start, |(&s, _)| s);
-        let keys: Vec<u64> = self.ranges.range(first..=end).map(|(&s, _)| s).collect();
-        let mut before: Option<u64> = None;
-        for s in keys {
-            let (end, n) = self.ranges[&s];
-            match before.and_then(|b| self.ranges.get_mut(&b)) {
-                Some(range) if *range == (s, n) => {
-                    range.0 = end;
-                    self.ranges.remove(&s);
-                }
-                _ => before = Some(s),
-            }
+    /// Joins the ranges on both sides of a border, if their numbers are the same. Elsewhere neighbours differ as before:
+    /// what is added or taken away is the same for both, and where there was nothing there is less than beside it.
+    fn join(&mut self, at: u64) {
+        let Some(&(end, n)) = self.ranges.get(&at) else { return };
+        if let Some((_, before)) = self.ranges.range_mut(..at).next_back()
+            && *before == (at, n)
+        {
+            before.0 = end;
+            self.ranges.remove(&at);
         }
     }
 }

@@ -127,7 +127,8 @@ pub fn plan(p: &mut Program) -> Report {
 /// Which instructions are known to be complete, per stream.
 struct Clock {
     now: Vec<Vec<usize>>,
-    done: Vec<Vec<usize>>,
+    /// At the completion of each instruction, one number for each stream.
+    done: Vec<usize>,
 }
 
 impl Clock {
@@ -137,16 +138,16 @@ impl Clock {
 
     fn start(&mut self, p: &Program, at: usize) {
         if let Action::Wait(on) = p.instructions[at].action {
-            let theirs = self.done[on.0 as usize].clone();
+            let theirs = &self.done[on.0 as usize * self.now.len()..];
             let mine = &mut self.now[p.instructions[at].stream.0 as usize];
-            mine.iter_mut().zip(theirs).for_each(|(m, t)| *m = (*m).max(t));
+            mine.iter_mut().zip(theirs).for_each(|(m, t)| *m = (*m).max(*t));
         }
     }
 
     fn finish(&mut self, p: &Program, at: usize) {
         let s = p.instructions[at].stream.0 as usize;
         self.now[s][s] = at + 1;
-        self.done.push(self.now[s].clone());
+        self.done.extend_from_slice(&self.now[s]);
     }
 
     /// Whether all accesses are complete for stream `s` now.

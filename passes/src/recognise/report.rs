@@ -1,6 +1,6 @@
 //! What recognition did, as data.
 
-use super::engine::run::{Reason, Refusal, Run, StopReason};
+use super::engine::run::{Reason, Refusal, Run, Step, StopReason};
 use super::engine::{At, PartSpec, Region};
 use msc_ir::{Graph, Operation};
 use std::collections::BTreeMap;
@@ -30,6 +30,8 @@ pub struct RegionReport {
     pub refused: BTreeMap<&'static str, BTreeMap<String, usize>>,
     /// The same with places.
     pub refusals: Vec<Refusal>,
+    /// Rules of spelling that applied, in order.
+    pub steps: Vec<Step>,
     /// Named ops used, in order of application.
     pub reasons: Vec<Reason>,
     /// Named ops found and not used: another covers the same values, or it would have needed itself.
@@ -73,6 +75,7 @@ impl RegionReport {
             applied: run.applied.clone(),
             refused: run.refused.clone(),
             refusals: run.refusals.clone(),
+            steps: run.steps.clone(),
             reasons: pick(true),
             unused: pick(false),
         }

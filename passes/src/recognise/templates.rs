@@ -10,7 +10,7 @@ use super::{Observer, graph_region, rewrite, sink};
 use crate::error::{PassError, Result};
 use crate::template::{ParamSource, Segment, Template, Templates};
 use msc_ir::{Graph, GraphId, Module, OpId, ValueId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Recognises the named operations of every template, loop body and of the default entry around them. Templates
 /// keep describing the module: their segments' parameters and calls are updated.
@@ -162,6 +162,7 @@ fn needed_outside(entry: &Graph, t: &Template) -> Keep {
             call_of.insert(op, (s, i));
         }
     }
+    let given: BTreeSet<ValueId> = entry.results().iter().copied().collect();
     let mut keep: Keep = Vec::new();
     for (s, segment) in t.segments.iter().enumerate() {
         let results = segment.calls.first().map_or(0, |&op| entry.op(op).results.len());
@@ -176,7 +177,7 @@ fn needed_outside(entry: &Graph, t: &Template) -> Keep {
                                 == Some(&ParamSource::FromSegment { segment: s, result: index })
                     })
                 };
-                mine[index] |= entry.results().contains(&v) || !entry.value(v).uses.iter().all(inside);
+                mine[index] = mine[index] || given.contains(&v) || !entry.value(v).uses.iter().all(inside);
             }
         }
         keep.push(mine);

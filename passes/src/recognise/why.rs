@@ -26,6 +26,8 @@ pub const OPERATIONS: &[&str] = &[
     "geglu_grad",
     "gelu",
     "gelu_grad",
+    "grouped_matmul",
+    "grouped_matmul_grad",
     "layer_norm",
     "layer_norm_grad",
     "lion",
@@ -40,6 +42,7 @@ pub const OPERATIONS: &[&str] = &[
     "silu_grad",
     "softmax",
     "softmax_grad",
+    "sum_of_squares",
     "swiglu",
     "swiglu_grad",
 ];

@@ -35,8 +35,8 @@ pub(super) struct Emitter<'a> {
     constants: BTreeMap<ConstId, BufferId>,
     /// `seen[s][t]`: instructions of stream `t` up to this position are complete for stream `s`.
     seen: Vec<Vec<usize>>,
-    /// The same at the completion of each instruction.
-    done: Vec<Vec<usize>>,
+    /// The same at the completion of each instruction, one number for each stream.
+    done: Vec<usize>,
 }
 
 impl<'a> Emitter<'a> {
@@ -292,8 +292,8 @@ impl<'a> Emitter<'a> {
         if s == t || self.seen[s][t] > on {
             return;
         }
-        let merged: Vec<usize> = self.seen[s].iter().zip(&self.done[on]).map(|(a, b)| *a.max(b)).collect();
-        self.seen[s] = merged;
+        let theirs = &self.done[on * self.seen.len()..];
+        self.seen[s].iter_mut().zip(theirs).for_each(|(mine, theirs)| *mine = (*mine).max(*theirs));
         let action = Action::Wait(InstructionId(on as u32));
         self.append(Instruction {
             stream,
@@ -308,7 +308,7 @@ impl<'a> Emitter<'a> {
         let at = self.program.instructions.len();
         let s = i.stream.0 as usize;
         self.seen[s][s] = at + 1;
-        self.done.push(self.seen[s].clone());
+        self.done.extend_from_slice(&self.seen[s]);
         self.program.instructions.push(i);
         at
     }

@@ -5,7 +5,9 @@
 //! Only interpreted instructions read all operands before they write, so only they may do both at once.
 
 use msc_ir::program::{Action, BufferId, Placement, Program};
+use std::collections::{BTreeMap, BTreeSet};
 
+#[derive(Default)]
 struct Span {
     first_write: Option<usize>,
     /// All accesses, in list order.
@@ -14,29 +16,47 @@ struct Span {
 
 /// Lets results write into the buffers of the state they replace, where that is safe.
 pub(super) fn run(p: &mut Program) {
-    let mut spans: Vec<Span> =
-        p.buffers.iter().map(|_| Span { first_write: None, accesses: Vec::new() }).collect();
-    for (at, i) in p.instructions.iter().enumerate() {
-        for b in i.reads.iter().chain(&i.writes) {
-            spans[b.0 as usize].accesses.push(at);
-        }
-        for b in &i.writes {
-            spans[b.0 as usize].first_write.get_or_insert(at);
+    // Only state and what replaces it is looked at.
+    let mut place: Vec<Option<usize>> = vec![None; p.buffers.len()];
+    let mut spans: Vec<Span> = Vec::new();
+    for (info, &state) in p.entry.params.iter().zip(&p.inputs) {
+        for b in info.alias.and_then(|r| p.outputs.get(r as usize)).into_iter().flat_map(|&r| [state, r]) {
+            place[b.0 as usize].get_or_insert_with(|| {
+                spans.push(Span::default());
+                spans.len() - 1
+            });
         }
     }
+    for (at, i) in p.instructions.iter().enumerate() {
+        for b in i.reads.iter().chain(&i.writes) {
+            if let Some(n) = place[b.0 as usize] {
+                spans[n].accesses.push(at);
+            }
+        }
+        for b in &i.writes {
+            if let Some(n) = place[b.0 as usize] {
+                spans[n].first_write.get_or_insert(at);
+            }
+        }
+    }
+    let span = |b: BufferId| place[b.0 as usize].map(|n| &spans[n]);
+    let inputs: BTreeSet<BufferId> = p.inputs.iter().copied().collect();
+    let mut outputs: BTreeMap<BufferId, usize> = BTreeMap::new();
+    p.outputs.iter().for_each(|&b| *outputs.entry(b).or_default() += 1);
     let mut rename: Vec<BufferId> = (0..p.buffers.len() as u32).map(BufferId).collect();
     for (info, &state) in p.entry.params.iter().zip(&p.inputs) {
         let Some(&result) = info.alias.and_then(|r| p.outputs.get(r as usize)) else { continue };
         let arena = matches!(p.buffer(result).placement, Placement::Arena(_));
-        let once = p.outputs.iter().filter(|&&b| b == result).count() == 1;
-        let free = !p.inputs.contains(&result) && !p.outputs.contains(&state);
+        let once = outputs.get(&result) == Some(&1);
+        let free = !inputs.contains(&result) && !outputs.contains_key(&state);
         if !arena || !once || !free || p.buffer(result).ty != p.buffer(state).ty {
             continue;
         }
-        let Some(write) = spans[result.0 as usize].first_write else { continue };
+        let (Some(new), Some(old)) = (span(result), span(state)) else { continue };
+        let Some(write) = new.first_write else { continue };
         let interpreted = matches!(p.instructions[write].action, Action::Interpret(_));
         let stream = p.instructions[write].stream;
-        let over = spans[state.0 as usize]
+        let over = old
             .accesses
             .iter()
             .all(|&a| p.instructions[a].stream == stream && (a < write || (a == write && interpreted)));

@@ -10,8 +10,8 @@ use crate::error::{PassError, Result};
 use msc_ir::op::Op;
 use msc_ir::ops::constant::ConstantOp;
 use msc_ir::{ConstId, Graph, GraphId, LocId, Module, TensorType, ValueId};
+use rustc_hash::FxHashMap;
 use smallvec::{SmallVec, smallvec};
-use std::collections::HashMap;
 
 /// A rule's result is looked at again this often; every rule shortens what it looks through, so few are needed.
 const REWRITES_PER_OP: usize = 16;
@@ -21,7 +21,8 @@ pub(super) fn graph(module: &mut Module, id: GraphId, done: &mut Simplified) -> 
     let source = module.take_graph(id);
     let mut new = Graph::new(source.name.clone());
     let params: Vec<ValueId> = source.params().iter().map(|&p| new.add_param(source.ty(p).clone())).collect();
-    let mut w = Walk { module, graph: new, constants: HashMap::new(), tables: HashMap::new(), done };
+    let mut w =
+        Walk { module, graph: new, constants: FxHashMap::default(), tables: FxHashMap::default(), done };
     let results = w.body(&source, &params)?;
     let mut new = w.graph;
     new.set_results(results);
@@ -32,9 +33,9 @@ pub(super) fn graph(module: &mut Module, id: GraphId, done: &mut Simplified) -> 
 struct Walk<'a> {
     module: &'a mut Module,
     graph: Graph,
-    constants: HashMap<ConstId, ValueId>,
+    constants: FxHashMap<ConstId, ValueId>,
     /// The constants that became expressions, by what stands for them.
-    tables: HashMap<ValueId, ConstId>,
+    tables: FxHashMap<ValueId, ConstId>,
     done: &'a mut Simplified,
 }
 

@@ -8,15 +8,15 @@ use super::compact::compact;
 use crate::error::Result;
 use msc_ir::op::{Op, Operation};
 use msc_ir::{Graph, GraphId, Module, ValueId};
+use rustc_hash::{FxBuildHasher, FxHashMap};
 use smallvec::SmallVec;
-use std::collections::HashMap;
 
 /// For each graph of the module the first one of equal content (itself, mostly): the same parameter types, the
 /// same ops on the same operands, the same results. Names and locations do not count.
 pub fn equal_graphs(module: &Module) -> Vec<GraphId> {
     let n = module.graphs().count();
     let mut same: Vec<GraphId> = (0..n as u32).map(GraphId).collect();
-    let mut seen: HashMap<String, GraphId> = HashMap::new();
+    let mut seen: FxHashMap<String, GraphId> = FxHashMap::default();
     let mut done = vec![false; n];
     for (id, _) in module.graphs() {
         visit(module, id, &mut same, &mut seen, &mut done);
@@ -28,7 +28,7 @@ fn visit(
     module: &Module,
     id: GraphId,
     same: &mut [GraphId],
-    seen: &mut HashMap<String, GraphId>,
+    seen: &mut FxHashMap<String, GraphId>,
     done: &mut [bool],
 ) {
     if std::mem::replace(&mut done[id.0 as usize], true) {
@@ -77,7 +77,7 @@ pub fn comparable(op: &Op, same: &[GraphId]) -> Option<Op> {
 
 /// The number of each value of `graph`, by [`ValueId`]; `same` is [`equal_graphs`] of its module.
 pub fn numbers(graph: &Graph, same: &[GraphId]) -> Vec<u32> {
-    let referring: HashMap<u32, Op> =
+    let referring: FxHashMap<u32, Op> =
         graph.ops().filter_map(|(id, d)| comparable(&d.op, same).map(|op| (id.0, op))).collect();
     let mut out = vec![u32::MAX; graph.value_count()];
     let mut next = 0u32;
@@ -85,7 +85,8 @@ pub fn numbers(graph: &Graph, same: &[GraphId]) -> Vec<u32> {
         out[p.0 as usize] = next;
         next += 1;
     }
-    let mut seen: HashMap<(&Op, SmallVec<[u32; 4]>), u32> = HashMap::with_capacity(graph.order().len());
+    let mut seen: FxHashMap<(&Op, SmallVec<[u32; 4]>), u32> =
+        FxHashMap::with_capacity_and_hasher(graph.order().len(), FxBuildHasher);
     for (id, data) in graph.ops() {
         let op = referring.get(&id.0).unwrap_or(&data.op);
         let fresh = next;

@@ -43,7 +43,7 @@ use crate::error::Result;
 use crate::simplify::values::equal_graphs;
 use msc_ir::{Module, OpId};
 use nodes::Nodes;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// Most templates that are looked for in one entry.
 pub const TEMPLATES: usize = 8;
@@ -93,7 +93,7 @@ pub fn template(module: &mut Module) -> Result<Templates> {
 }
 
 /// Lets what was found before name the ops of the rebuilt entry.
-fn follow(templates: &mut Templates, moved: &HashMap<OpId, OpId>) {
+fn follow(templates: &mut Templates, moved: &FxHashMap<OpId, OpId>) {
     let calls = templates.templates.iter_mut().flat_map(|t| &mut t.segments).flat_map(|s| &mut s.calls);
     for id in calls.chain(&mut templates.prologue) {
         if let Some(&new) = moved.get(id) {

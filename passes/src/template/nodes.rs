@@ -3,8 +3,8 @@
 use crate::simplify::values::{comparable, numbers};
 use msc_ir::op::Op;
 use msc_ir::{Graph, GraphId, OpData, OpId, TensorType, ValueDef, ValueId};
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
-use std::collections::HashMap;
 
 /// Label of nodes that never belong to a layer: constants (compared by content where they are used) and calls of
 /// templates found before.
@@ -37,9 +37,9 @@ impl<'a> Nodes<'a> {
             position: vec![0; n],
             scalar: vec![false; n],
         };
-        let referring: HashMap<OpId, Op> =
+        let referring: FxHashMap<OpId, Op> =
             graph.ops().filter_map(|(id, d)| comparable(&d.op, same).map(|op| (id, op))).collect();
-        let mut ops: HashMap<(&Op, SmallVec<[&TensorType; 4]>), u32> = HashMap::new();
+        let mut ops: FxHashMap<(&Op, SmallVec<[&TensorType; 4]>), u32> = FxHashMap::default();
         for (at, (id, data)) in graph.ops().enumerate() {
             let i = id.0 as usize;
             out.position[i] = (at + graph.params().len()) as u32;
@@ -53,7 +53,7 @@ impl<'a> Nodes<'a> {
             out.label[i] = *ops.entry((op, types)).or_insert(next);
         }
         let first = ops.len() as u32;
-        let mut types: HashMap<&TensorType, u32> = HashMap::new();
+        let mut types: FxHashMap<&TensorType, u32> = FxHashMap::default();
         for (at, &p) in graph.params().iter().enumerate() {
             let i = graph.op_count() + at;
             let next = first + types.len() as u32;

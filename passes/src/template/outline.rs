@@ -16,7 +16,8 @@ use msc_ir::ops::broadcast::BroadcastInDim;
 use msc_ir::ops::call::Call;
 use msc_ir::ops::constant::ConstantOp;
 use msc_ir::{ConstId, Graph, GraphId, LocId, Module, OpId, TensorType, ValueId};
-use std::collections::{BTreeMap, HashMap};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
 
 /// Shared expressions of constants that are rebuilt inside a segment, at most this many ops deep: a broadcast is
 /// cheaper made again than passed.
@@ -27,7 +28,7 @@ pub(super) struct Outlined {
     pub entry: Graph,
     pub template: Template,
     /// Where each op of the old entry went, if it is still one of the entry's own.
-    pub moved: HashMap<OpId, OpId>,
+    pub moved: FxHashMap<OpId, OpId>,
     pub prologue: Vec<OpId>,
 }
 
@@ -163,11 +164,11 @@ struct Builder<'a, 'b, 'c, 'g> {
     graph: Graph,
     params: Vec<Param>,
     /// Parameters by their values' numbers.
-    by_numbers: HashMap<Vec<u32>, ValueId>,
+    by_numbers: FxHashMap<Vec<u32>, ValueId>,
     /// Values of the graph: results of chains.
-    inner: HashMap<(u32, u32), ValueId>,
+    inner: FxHashMap<(u32, u32), ValueId>,
     /// Shared values rebuilt inside, by number.
-    rebuilt: HashMap<u32, ValueId>,
+    rebuilt: FxHashMap<u32, ValueId>,
 }
 
 impl<'a, 'b, 'c, 'g> Builder<'a, 'b, 'c, 'g> {
@@ -184,9 +185,9 @@ impl<'a, 'b, 'c, 'g> Builder<'a, 'b, 'c, 'g> {
             all_results,
             graph,
             params: Vec::new(),
-            by_numbers: HashMap::new(),
-            inner: HashMap::new(),
-            rebuilt: HashMap::new(),
+            by_numbers: FxHashMap::default(),
+            inner: FxHashMap::default(),
+            rebuilt: FxHashMap::default(),
         };
         let nodes = cx.nodes;
         for chain in cx.execution_order(rank) {
@@ -322,7 +323,7 @@ fn splats(module: &mut Module, nodes: &Nodes<'_>, values: &[ValueId]) -> Option<
     Some(out)
 }
 
-type Entry = (Graph, HashMap<OpId, OpId>, Vec<OpId>);
+type Entry = (Graph, FxHashMap<OpId, OpId>, Vec<OpId>);
 
 /// The entry with calls for ops; fills in the segments' calls.
 fn entry(
@@ -339,8 +340,8 @@ fn entry(
     for &p in old.params() {
         map[p.0 as usize] = Some(new.add_param(old.ty(p).clone()));
     }
-    let mut scalars: HashMap<ConstId, ValueId> = HashMap::new();
-    let mut moved = HashMap::new();
+    let mut scalars: FxHashMap<ConstId, ValueId> = FxHashMap::default();
+    let mut moved = FxHashMap::default();
     let mut prologue = Vec::new();
     for s in segments.iter_mut() {
         s.calls = vec![OpId(u32::MAX); cx.found.range.instances()];

@@ -6,7 +6,8 @@
 
 use super::nodes::{LEAF, Nodes};
 use msc_ir::op::Op;
-use std::collections::{BTreeMap, HashMap};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
 
 /// How many operands deep a colour looks: enough to tell the projections and norms of one layer apart, little
 /// enough that layers near an end of the model look like the others.
@@ -60,7 +61,7 @@ fn mix(h: u64, x: u64) -> u64 {
 
 /// Candidate classes, most promising first.
 pub(super) fn classes(nodes: &Nodes<'_>, colours: &[u64]) -> Vec<Class> {
-    let mut by_colour: HashMap<u64, Class> = HashMap::new();
+    let mut by_colour: FxHashMap<u64, Class> = FxHashMap::default();
     for n in nodes.in_order() {
         let i = n as usize;
         if nodes.op(n).is_some() && nodes.label[i] != LEAF && !nodes.scalar[i] {

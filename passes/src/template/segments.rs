@@ -11,6 +11,7 @@
 use super::components::Digraph;
 use super::relation::{Candidate, Relation};
 use msc_ir::op::Op;
+use rustc_hash::FxHashSet;
 use std::collections::BTreeMap;
 
 /// Rank of a segment: phase, then step.
@@ -41,7 +42,10 @@ pub(super) struct Segments {
 
 struct Quotient<'a, 'b, 'g> {
     candidate: &'a Candidate<'b, 'g>,
+    /// Units: chains, then the nodes outside the candidate.
     graph: Digraph,
+    /// The nodes outside, in order of their units.
+    outside: Vec<u32>,
     /// By how many instances edges between chains go on (1: to the next); edges that touch anything else have none.
     distances: BTreeMap<(u32, u32), Vec<i32>>,
 }
@@ -132,16 +136,26 @@ impl<'a, 'b, 'g> Quotient<'a, 'b, 'g> {
     fn new(candidate: &'a Candidate<'b, 'g>) -> Self {
         let nodes = candidate.nodes;
         let n = candidate.chains.members.len();
-        let unit = |node: u32| match candidate.slot(node) {
-            Some(s) => s.chain,
-            None => n as u32 + node,
-        };
+        let mut outside = Vec::new();
+        let unit: Vec<u32> = (0..nodes.len() as u32)
+            .map(|node| match candidate.slot(node) {
+                Some(s) => s.chain,
+                None => {
+                    outside.push(node);
+                    (n + outside.len() - 1) as u32
+                }
+            })
+            .collect();
+        // Every instance has the same edges but for those at the ends.
+        let mut seen = FxHashSet::default();
         let mut pairs = Vec::new();
         let mut distances: BTreeMap<(u32, u32), Vec<i32>> = BTreeMap::new();
         for node in nodes.in_order() {
-            let u = unit(node);
             for &v in nodes.operands(node) {
-                pairs.push((unit(nodes.producer(v).0), u));
+                let pair = (unit[nodes.producer(v).0 as usize], unit[node as usize]);
+                if seen.insert(pair) {
+                    pairs.push(pair);
+                }
             }
         }
         for c in candidate.chosen() {
@@ -153,8 +167,7 @@ impl<'a, 'b, 'g> Quotient<'a, 'b, 'g> {
             }
         }
         pairs.sort_unstable();
-        pairs.dedup();
-        Quotient { candidate, graph: Digraph::new(n + nodes.len(), &pairs), distances }
+        Quotient { candidate, graph: Digraph::new(n + outside.len(), &pairs), outside, distances }
     }
 
     fn is_chain(&self, unit: u32) -> bool {
@@ -170,7 +183,7 @@ impl<'a, 'b, 'g> Quotient<'a, 'b, 'g> {
     fn node(&self, unit: u32) -> u32 {
         match self.is_chain(unit) {
             true => self.candidate.chains.member(unit, self.candidate.range.low),
-            false => unit - self.candidate.chains.members.len() as u32,
+            false => self.outside[unit as usize - self.candidate.chains.members.len()],
         }
     }
 

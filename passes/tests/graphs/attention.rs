@@ -90,6 +90,8 @@ pub struct Spelling {
     pub cap: bool,
     /// Weights are divided by their sum after the product with the values.
     pub late: bool,
+    /// The gradient goes through the maximum, too.
+    pub ties: bool,
     /// The gradient follows.
     pub gradient: bool,
     /// Queries, and keys.
@@ -108,6 +110,7 @@ pub const PLAIN: Spelling = Spelling {
     mask: Mask::CausalAdd,
     cap: false,
     late: false,
+    ties: false,
     gradient: true,
     length: 5,
     fault: Fault::None,
@@ -340,6 +343,7 @@ pub fn attention(sp: &Spelling) -> Module {
     let p = m.op(Divide, &[e, l]);
     let weights = if sp.late { e } else { p };
     let weights = m.convert(weights, sp.dtype);
+    let narrow = sp.late && sp.dtype != DType::F32;
     let mut o = if sp.grouped {
         let w = m.reshape(weights, &grouped);
         let o = m.dot(v, w, 2, (&[2], &[4]));
@@ -348,37 +352,63 @@ pub fn attention(sp: &Spelling) -> Module {
     } else {
         m.product(weights, v, (3, 2), sp.flat)
     };
+    let (product, mut row) = (o, o);
     if sp.late {
-        let row = m.reduce(summed, axis, Monoid::Sum);
+        row = m.reduce(summed, axis, Monoid::Sum);
+        row = m.convert(row, sp.dtype);
         let row = m.broadcast(row, &[B, heads, sp.length, H], &[0, 1, 2]);
         o = m.op(Divide, &[o, row]);
     }
     let mut results = vec![m.joined(o)];
     if sp.gradient {
         let dy = m.heads(dy0, heads);
-        let pw = m.convert(p, sp.dtype);
+        let (mut pw, mut into) = (m.convert(p, sp.dtype), dy);
+        if narrow {
+            let row = m.broadcast(row, &[B, heads, sp.length, H], &[0, 1, 2]);
+            (pw, into) = (weights, m.op(Divide, &[dy, row]));
+        }
         let with = if sp.fault == Fault::GradientOfKeys { k } else { v };
         let (dv, dp) = if sp.grouped {
-            let (w, d) = (m.reshape(pw, &grouped), m.reshape(dy, &wide));
+            let (w, d) = (m.reshape(pw, &grouped), m.reshape(into, &wide));
             let dv = m.dot(w, d, 2, (&[2, 3], &[2, 3]));
             let dp = m.dot(d, with, 2, (&[4], &[3]));
             (dv, m.reshape(dp, &all))
         } else {
-            let dv = m.product(pw, dy, (2, 2), sp.flat);
-            (m.grouped_sum(dv, g), m.product(dy, with, (3, 3), sp.flat))
+            let dv = m.product(pw, into, (2, 2), sp.flat);
+            (m.grouped_sum(dv, g), m.product(into, with, (3, 3), sp.flat))
         };
         let dp = m.convert(dp, DType::F32);
         // The quotient rule.
-        let square = m.op(Multiply, &[l, l]);
+        let base = if narrow { row } else { l };
+        let square = m.op(Multiply, &[base, base]);
         let one = m.splat(square, 1.0);
         let inverse = m.op(Divide, &[one, square]);
-        let part = m.op(Multiply, &[dp, inverse]);
-        let part = m.op(Multiply, &[part, e]);
-        let row = m.spread(part, 3, Monoid::Sum);
+        let row = if narrow {
+            let inverse = m.broadcast(inverse, &[B, heads, sp.length, H], &[0, 1, 2]);
+            let part = m.op(Multiply, &[dy, inverse]);
+            let part = m.op(Multiply, &[part, product]);
+            let row = m.reduce(part, 3, Monoid::Sum);
+            let row = m.convert(row, DType::F32);
+            m.broadcast(row, &all, &[0, 1, 2])
+        } else {
+            let part = m.op(Multiply, &[dp, inverse]);
+            let part = m.op(Multiply, &[part, e]);
+            m.spread(part, 3, Monoid::Sum)
+        };
         let row = if sp.fault == Fault::GradientSign { row } else { m.op(Negate, &[row]) };
-        let over = m.op(Divide, &[dp, l]);
+        let over = if narrow { dp } else { m.op(Divide, &[dp, l]) };
         let sum = m.op(Add, &[over, row]);
         let mut ds = m.op(Multiply, &[sum, e]);
+        if sp.ties {
+            let is = m.op(Compare { direction: Direction::Eq, total_order: false }, &[s, largest]);
+            let is = m.convert(is, DType::F32);
+            let number = m.spread(is, 3, Monoid::Sum);
+            let against = m.op(Negate, &[ds]);
+            let sum = m.spread(against, 3, Monoid::Sum);
+            let share = m.op(Divide, &[sum, number]);
+            let share = m.op(Multiply, &[share, is]);
+            ds = m.op(Add, &[ds, share]);
+        }
         if sp.fault == Fault::GradientTwice {
             ds = m.op(Multiply, &[ds, p]);
         }

@@ -152,6 +152,14 @@ pub enum FusedKind {
     /// Its gradient: `dw[…,k], x[…,E], w, i → dx[…,E]`. Only the chosen scores have one: `dw`, or `(dw − Σ dw·w)/Σ v` with
     /// the chosen scores `v`.
     MoeRouteGrad(Route),
+    /// A matrix product for each of `E` groups of rows with the group's own matrix, as experts have (Gale et al.,
+    /// "MegaBlocks"): `x[E,…,D], w[E,D,F] → y[E,…,F]`, `y[e] = x[e]·w[e]`.
+    GroupedMatmul,
+    /// Its gradient: `dy[E,…,F], x[E,…,D], w[E,D,F] → dx[E,…,D], dw[E,D,F]` with `dx[e] = dy[e]·w[e]ᵀ`,
+    /// `dw[e] = x[e]ᵀ·dy[e]`.
+    GroupedMatmulGrad,
+    /// The sum of the squares of all elements of a tensor of any shape, its part of a global norm: `x → s[]`.
+    SumOfSquares,
     /// What clipping by the global norm makes of the sum of squares of all gradients (Pascanu et al., "On the
     /// difficulty of training recurrent neural networks"): `s[] (, max[]) (, eps[]) → n[], t[]` with the norm `n = √s`, and `t` by its form:
     /// `n < max`, or the factor `min(1, max/(n + eps))`. The sum's terms and the scaling of each gradient stay ops of
@@ -198,6 +206,9 @@ impl FusedKind {
             FusedKind::Dropout { .. } => "dropout",
             FusedKind::MoeRoute(_) => "moe_route",
             FusedKind::MoeRouteGrad(_) => "moe_route_grad",
+            FusedKind::GroupedMatmul => "grouped_matmul",
+            FusedKind::GroupedMatmulGrad => "grouped_matmul_grad",
+            FusedKind::SumOfSquares => "sum_of_squares",
             FusedKind::Clip(_) => "clip",
             FusedKind::RowGroup => "row_group",
         }

@@ -55,6 +55,9 @@ impl FusedKind {
             }
             "moe_route" => FusedKind::MoeRoute(Route::read(a)?),
             "moe_route_grad" => FusedKind::MoeRouteGrad(Route::read(a)?),
+            "grouped_matmul" => FusedKind::GroupedMatmul,
+            "grouped_matmul_grad" => FusedKind::GroupedMatmulGrad,
+            "sum_of_squares" => FusedKind::SumOfSquares,
             "clip" => FusedKind::Clip(Clip::read(a)?),
             name => match Activation::kind(name, a)? {
                 Some(kind) => kind,
@@ -118,7 +121,12 @@ impl FusedKind {
             }
             FusedKind::MoeRoute(route) | FusedKind::MoeRouteGrad(route) => route.attrs(m),
             FusedKind::Clip(clip) => clip.attrs(m),
-            FusedKind::Softmax | FusedKind::SoftmaxGrad | FusedKind::RowGroup => {}
+            FusedKind::Softmax
+            | FusedKind::SoftmaxGrad
+            | FusedKind::GroupedMatmul
+            | FusedKind::GroupedMatmulGrad
+            | FusedKind::SumOfSquares
+            | FusedKind::RowGroup => {}
         }
     }
 }

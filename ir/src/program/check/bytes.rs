@@ -7,6 +7,7 @@
 
 use super::super::{BufferId, Placement, Program};
 use super::{HappensBefore, ProgramError};
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
 
 /// A run of bytes with one history.
@@ -19,7 +20,17 @@ struct Run {
     /// The instruction that did; `None` for inputs, which are there at the start.
     writer: Option<usize>,
     /// The last reading instruction of each stream since then, by stream.
-    reads: Vec<(u32, usize)>,
+    reads: SmallVec<[(u32, usize); 2]>,
+}
+
+impl Run {
+    /// Notes that an instruction of a stream reads it.
+    fn read(&mut self, stream: u32, at: usize) {
+        match self.reads.iter_mut().find(|(s, _)| *s == stream) {
+            Some((_, last)) => *last = at,
+            None => self.reads.push((stream, at)),
+        }
+    }
 }
 
 struct Arena<'a> {
@@ -93,7 +104,7 @@ impl Arena<'_> {
                 format!("inputs {} and {} overlap in the arena", self.name(other.owner), self.name(b));
             return Err(ProgramError::Entry { message });
         }
-        self.runs.insert(start, Run { end, owner: b, writer: None, reads: Vec::new() });
+        self.runs.insert(start, Run { end, owner: b, writer: None, reads: SmallVec::new() });
         Ok(())
     }
 
@@ -104,16 +115,18 @@ impl Arena<'_> {
             return Err(unwritten());
         }
         let Some((start, end)) = self.range(b) else { return Ok(()) };
+        let stream = self.program.instructions[at].stream.0;
+        // Most often the bytes are one run, as they were written.
+        if let Some(run) = self.runs.get_mut(&start)
+            && (run.end, run.owner, run.writer) == (end, b, writer)
+        {
+            run.read(stream, at);
+            return Ok(());
+        }
         self.cut(start);
         self.cut(end);
         self.still_holds(b, Some(at))?;
-        let stream = self.program.instructions[at].stream.0;
-        for run in self.runs.range_mut(start..end).map(|(_, r)| r) {
-            match run.reads.iter_mut().find(|(s, _)| *s == stream) {
-                Some((_, last)) => *last = at,
-                None => run.reads.push((stream, at)),
-            }
-        }
+        self.runs.range_mut(start..end).for_each(|(_, run)| run.read(stream, at));
         Ok(())
     }
 
@@ -142,35 +155,51 @@ impl Arena<'_> {
     fn write(&mut self, at: usize, b: BufferId) -> Result<(), ProgramError> {
         self.written[b.0 as usize] = Some(Some(at));
         let Some((start, end)) = self.range(b) else { return Ok(()) };
-        self.cut(start);
-        self.cut(end);
-        for (&from, run) in self.runs.range(start..end) {
-            let race = |first: usize| ProgramError::Race { first, second: at, bytes: (from, run.end) };
-            if let Some(w) = run.writer
-                && !self.order.before(w, at)
-            {
-                return Err(race(w));
-            }
-            for &(_, r) in &run.reads {
-                // An instruction may overwrite what it reads only through the very same buffer (in place).
-                if r == at && run.owner != b {
-                    return Err(ProgramError::Clobbered {
-                        writer: at,
-                        buffer: run.owner.0,
-                        name: self.name(run.owner),
-                        reader: format!("instruction {at} itself"),
-                    });
-                }
-                if r != at && !self.order.before(r, at) {
-                    return Err(race(r));
-                }
-            }
+        if self.runs.get(&start).is_none_or(|run| run.end != end) {
+            self.cut(start);
+            self.cut(end);
         }
-        let old: Vec<u64> = self.runs.range(start..end).map(|(&s, _)| s).collect();
-        for s in old {
+        let mut others = Vec::new();
+        for (&from, run) in self.runs.range(start..end) {
+            self.may_overwrite(at, b, from, run)?;
+            others.extend((from != start).then_some(from));
+        }
+        for s in others {
             self.runs.remove(&s);
         }
-        self.runs.insert(start, Run { end, owner: b, writer: Some(at), reads: Vec::new() });
+        let run = self.runs.entry(start).or_insert_with(|| Run {
+            end,
+            owner: b,
+            writer: None,
+            reads: SmallVec::new(),
+        });
+        (run.end, run.owner, run.writer) = (end, b, Some(at));
+        run.reads.clear();
+        Ok(())
+    }
+
+    /// Whether all that touched a run from byte `from` on is complete when instruction `at` writes it through `b`.
+    fn may_overwrite(&self, at: usize, b: BufferId, from: u64, run: &Run) -> Result<(), ProgramError> {
+        let race = |first: usize| ProgramError::Race { first, second: at, bytes: (from, run.end) };
+        if let Some(w) = run.writer
+            && !self.order.before(w, at)
+        {
+            return Err(race(w));
+        }
+        for &(_, r) in &run.reads {
+            // An instruction may overwrite what it reads only through the very same buffer (in place).
+            if r == at && run.owner != b {
+                return Err(ProgramError::Clobbered {
+                    writer: at,
+                    buffer: run.owner.0,
+                    name: self.name(run.owner),
+                    reader: format!("instruction {at} itself"),
+                });
+            }
+            if r != at && !self.order.before(r, at) {
+                return Err(race(r));
+            }
+        }
         Ok(())
     }
 

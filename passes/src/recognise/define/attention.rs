@@ -11,7 +11,7 @@ use msc_ir::ops::iota::Iota;
 use msc_ir::ops::reduce::Reduce;
 use msc_ir::ops::reshape::Reshape;
 use msc_ir::ops::select::Select;
-use msc_ir::ops::unary::UnaryKind::{Exponential, Tanh};
+use msc_ir::ops::unary::UnaryKind::{Exponential, Negate, Tanh};
 use msc_ir::{DType, Graph, IrError, Module, Monoid, Result, Shape, TensorType, ValueId};
 
 /// Sizes of an attention.
@@ -299,6 +299,32 @@ impl Definition<'_> {
         }
     }
 
+    /// `Σ dy∘(e·v)/l²`: what every weight of a row is worth together, from the product that is divided late.
+    fn late_delta(&mut self, dy: ValueId, product: ValueId, l: ValueId) -> Result<ValueId> {
+        let square = self.op(Multiply, &[l, l])?;
+        let one = self.splat(self.ty(l), 1.0)?;
+        let inverse = self.op(Divide, &[one, square])?;
+        let inverse = self.over_row(inverse, &self.ty(dy))?;
+        let part = self.op(Multiply, &[dy, inverse])?;
+        let part = self.op(Multiply, &[part, product])?;
+        self.row_sum(part)
+    }
+
+    /// The gradient of scores with that of their maximum, which is split among those that are it.
+    fn through_maximum(&mut self, scores: &Scores, m: ValueId, ds: ValueId) -> Result<ValueId> {
+        let full = self.ty(scores.value);
+        let m = self.over_row(m, &full)?;
+        let is = self.op(Compare { direction: Direction::Eq, total_order: false }, &[scores.value, m])?;
+        let is = self.convert(is, full.dtype)?;
+        let number = self.row_sum(is)?;
+        let against = self.op(Negate, &[ds])?;
+        let sum = self.row_sum(against)?;
+        let share = self.op(Divide, &[sum, number])?;
+        let share = self.over_row(share, &full)?;
+        let share = self.op(Multiply, &[share, is])?;
+        self.op(Add, &[ds, share])
+    }
+
     fn row_max(&mut self, v: ValueId) -> Result<ValueId> {
         self.op(Reduce { dims: Shape::from_slice(&[3]), monoid: Monoid::Max }, &[v])
     }
@@ -311,7 +337,8 @@ impl Definition<'_> {
 }
 
 /// `q[B,H,S,h], k[B,K,T,h], v[B,K,T,w] (, operands of steps) → o[B,H,S,w], m[B,H,S], l[B,H,S]`: scores by `form`, `m` their
-/// maximum over keys, `l = Σ exp(s − m)`, `o = (exp(s − m)/l)·v`. Weights are rounded to the type of `v`.
+/// maximum over keys, `l = Σ exp(s − m)`, `o = (exp(s − m)/l)·v`, or `(exp(s − m)·v)/l` where the form is late. Weights
+/// are rounded to the type of `v`.
 ///
 /// # Errors
 /// If the types do not fit.
@@ -324,16 +351,21 @@ pub fn forward(module: &mut Module, types: &[TensorType], form: &AttentionForm) 
     let m = d.row_max(scores.value)?;
     let e = d.weights(&scores, m)?;
     let l = d.row_sum(e)?;
-    let p = d.divide_rows(e, l)?;
+    let p = if form.late { e } else { d.divide_rows(e, l)? };
     let p = d.weighted(form, p, &params[3..])?;
     let p = d.convert(p, types[2].dtype)?;
-    let o = d.over_keys(p, params[2], sizes, form.repeated)?;
+    let mut o = d.over_keys(p, params[2], sizes, form.repeated)?;
+    if form.late {
+        let l = d.convert(l, types[2].dtype)?;
+        o = d.divide_rows(o, l)?;
+    }
     Ok(d.finish(vec![o, m, l]))
 }
 
 /// `q, k, v (, operands of steps), dy[B,H,S,w], m, l (, o) → dq, dk, dv`, see
 /// [`FusedKind::AttentionGrad`](msc_ir::ops::fused::FusedKind::AttentionGrad). Weights are rounded to the type of
-/// `v` before dv, and `dy·vᵀ` is widened to the type of the scores.
+/// `v` before dv, and `dy·vᵀ` is widened to the type of the scores. Where the form is late, it is `dy/l` that meets
+/// weights and values.
 ///
 /// # Errors
 /// If the types do not fit.
@@ -351,7 +383,14 @@ pub fn backward(
     let (dy, m, l) = (params[n], params[n + 1], params[n + 2]);
     let scores = d.scores(form, sizes, q, k, &params[3..n])?;
     let e = d.weights(&scores, m)?;
-    let p = d.divide_rows(e, l)?;
+    // What meets the values, and what of `dy` meets it.
+    let (p, dy, sum) = match form.late {
+        true => {
+            let l = d.convert(l, types[2].dtype)?;
+            (e, d.divide_rows(dy, l)?, Some(l))
+        }
+        false => (d.divide_rows(e, l)?, dy, None),
+    };
     let kept = d.weighted(form, p, &params[3..n])?;
     let rounded = d.convert(kept, types[2].dtype)?;
     let dv = d.over_queries(rounded, dy, sizes, form.repeated)?;
@@ -359,19 +398,27 @@ pub fn backward(
     let dp = d.over_rows_of(dy, v, sizes, form.repeated)?;
     let dp = d.convert(dp, wide.dtype)?;
     let dp = d.weighted(form, dp, &params[3..n])?;
-    let delta = match params.get(n + 3) {
-        Some(&o) => {
+    let delta = match (params.get(n + 3), sum) {
+        (_, Some(l)) => {
+            let product = d.over_keys(rounded, v, sizes, form.repeated)?;
+            d.late_delta(params[n], product, l)?
+        }
+        (Some(&o), None) => {
             let both = d.op(Multiply, &[dy, o])?;
             d.row_sum(both)?
         }
-        None => {
+        (None, None) => {
             let both = d.op(Multiply, &[p, dp])?;
             d.row_sum(both)?
         }
     };
+    let delta = d.convert(delta, wide.dtype)?;
     let delta = d.over_row(delta, &wide)?;
     let centred = d.op(Subtract, &[dp, delta])?;
-    let ds = d.op(Multiply, &[p, centred])?;
+    let mut ds = d.op(Multiply, &[p, centred])?;
+    if form.ties {
+        ds = d.through_maximum(&scores, m, ds)?;
+    }
     let ds = d.through_scores(form, &scores, ds)?;
     let dq = d.over_keys(ds, k, scores.sizes, form.repeated)?;
     let dk = d.over_queries(ds, q, sizes, form.repeated)?;

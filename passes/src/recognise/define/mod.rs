@@ -9,12 +9,14 @@ pub mod clip;
 pub mod cross_entropy;
 pub mod dropout;
 pub mod embedding;
+pub mod experts;
 pub mod layer_norm;
 pub mod optimizer;
 pub mod rms_norm;
 pub mod rope;
 pub mod route;
 pub mod softmax;
+pub mod squares;
 
 use msc_ir::ops::binary::BinaryKind;
 use msc_ir::ops::broadcast::BroadcastInDim;
@@ -47,6 +49,9 @@ pub fn build(module: &mut Module, kind: &FusedKind, types: &[TensorType]) -> Res
         &FusedKind::Dropout { scale, divides } => dropout::dropout(module, types, scale, divides),
         FusedKind::MoeRoute(op) => route::forward(module, types, op),
         FusedKind::MoeRouteGrad(op) => route::backward(module, types, op),
+        FusedKind::GroupedMatmul => experts::forward(module, types),
+        FusedKind::GroupedMatmulGrad => experts::backward(module, types),
+        FusedKind::SumOfSquares => squares::sum(module, types),
         FusedKind::Sgd(op) => optimizer::sgd(module, types, op),
         FusedKind::Lion(op) => optimizer::lion(module, types, op),
         kind => Err(IrError::unsupported(kind.name(), "no probe defines it")),

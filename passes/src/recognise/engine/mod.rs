@@ -6,8 +6,10 @@
 //! of their numbers, limits are counts. Hash maps are only looked into, never walked.
 
 pub mod build;
+pub(crate) mod derive;
 pub mod facts;
 pub mod label;
+mod made;
 pub mod matching;
 pub mod partial;
 pub mod pattern;

@@ -1,10 +1,10 @@
 //! How near a program comes to a rule that does not match: for each site the first root that is not found, and the
 //! one part of it that is missing. Asked for by people only; recognition never looks here.
 
+use super::made::reshaped;
 use super::pattern::relax::{OPEN, Relaxed};
 use super::region::{At, Region};
 use super::rule::{Binding, Count, Match, Root, Rule};
-use super::run::reshaped;
 use super::search::Searcher;
 use super::term::{Graph, behind_barriers};
 use egg::{Id, Language};

@@ -14,8 +14,9 @@ use egg::Id;
 use msc_ir::Op;
 use msc_ir::ops::binary::BinaryKind;
 use msc_ir::ops::unary::UnaryKind;
+use rustc_hash::FxHashMap;
 use smallvec::{SmallVec, smallvec};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Terms a polynomial may have: the longest of a named operation has six.
 const MAX_TERMS: usize = 32;
@@ -130,7 +131,7 @@ pub struct Polynomials<'g> {
     anchors: BTreeSet<Id>,
     /// The classes that depend on an anchor.
     reached: BTreeSet<Id>,
-    memo: HashMap<Id, Option<Polynomial>>,
+    memo: FxHashMap<Id, Option<Polynomial>>,
     /// Classes being expanded.
     open: BTreeSet<Id>,
     /// Whether one of them was met again: what is below it is then not known for good.
@@ -157,7 +158,7 @@ impl<'g> Polynomials<'g> {
     /// Polynomials in which `anchors` are atoms.
     pub fn new(graph: &'g Graph, users: &Users, anchors: BTreeSet<Id>) -> Polynomials<'g> {
         let reached = users.reached(anchors.iter().copied());
-        Polynomials { graph, anchors, reached, memo: HashMap::new(), open: BTreeSet::new(), cut: false }
+        Polynomials { graph, anchors, reached, memo: FxHashMap::default(), open: BTreeSet::new(), cut: false }
     }
 
     /// A class that is the product of these atoms, if there is one.
@@ -319,16 +320,16 @@ fn of_pattern(p: &Pattern, known: &BTreeMap<&'static str, Id>, hole: Id) -> Opti
 
 /// Which classes are computed from which by the arithmetic of polynomials.
 pub struct Users {
-    users: HashMap<Id, Vec<Id>>,
+    users: FxHashMap<Id, Vec<Id>>,
     /// By any op.
-    all: HashMap<Id, BTreeSet<Id>>,
+    all: FxHashMap<Id, BTreeSet<Id>>,
 }
 
 impl Users {
     /// For each class its users, over the whole e-graph.
     pub fn new(graph: &Graph) -> Users {
-        let mut users: HashMap<Id, Vec<Id>> = HashMap::new();
-        let mut all: HashMap<Id, BTreeSet<Id>> = HashMap::new();
+        let mut users: FxHashMap<Id, Vec<Id>> = FxHashMap::default();
+        let mut all: FxHashMap<Id, BTreeSet<Id>> = FxHashMap::default();
         for class in graph.classes() {
             for &a in class.nodes.iter().flat_map(egg::Language::children) {
                 all.entry(graph.find(a)).or_default().insert(class.id);

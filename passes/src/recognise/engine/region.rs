@@ -6,9 +6,10 @@ use egg::Id;
 use msc_ir::ops::binary::BinaryKind;
 use msc_ir::ops::constant::ConstantOp;
 use msc_ir::{GraphId, Module, Op, OpId, ValueDef, ValueId};
+use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 /// Where a parameter of a part comes from.
@@ -283,10 +284,13 @@ impl<'g> Reach<'g> {
     /// The first of `targets` that `from` is computed from, `from` itself included. Terms made of `through` are
     /// not followed.
     pub fn first_reached(&self, from: Id, targets: &BTreeSet<Id>, through: Id) -> Option<Id> {
+        // Values are computed from earlier ones, so those before every target's first lead to none.
+        let earliest = targets.iter().filter_map(|&t| self.first(t)).min();
+        let early = |v: &At| earliest.is_none_or(|e| (v.part, v.position) < (e.part, e.position));
         let mut classes = vec![self.graph.find(from)];
-        let mut seen_classes: HashSet<Id> = classes.iter().copied().collect();
+        let mut seen_classes: FxHashSet<Id> = classes.iter().copied().collect();
         let mut values: Vec<At> = Vec::new();
-        let mut seen_values: HashSet<At> = HashSet::new();
+        let mut seen_values: FxHashSet<At> = FxHashSet::default();
         loop {
             if let Some(v) = values.pop() {
                 let class = self.region.class(self.graph, v.part, v.value);
@@ -294,7 +298,7 @@ impl<'g> Reach<'g> {
                     return Some(c);
                 }
                 for o in self.region.operands(v) {
-                    if seen_values.insert(o) {
+                    if !early(&o) && seen_values.insert(o) {
                         values.push(o);
                     }
                 }
@@ -306,7 +310,7 @@ impl<'g> Reach<'g> {
             }
             match self.values.get(&c).and_then(|v| v.first()) {
                 Some(&v) => {
-                    if seen_values.insert(v) {
+                    if !early(&v) && seen_values.insert(v) {
                         values.push(v);
                     }
                 }

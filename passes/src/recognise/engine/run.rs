@@ -2,6 +2,8 @@
 
 use super::build::Builder;
 use super::facts::Fact;
+pub use super::made::Made;
+use super::made::{made, reshaped};
 use super::region::{At, Reach, Region};
 use super::rule::{Match, MultiOutput, Rule, Tag, WhyNot};
 use super::search::Searcher;
@@ -79,15 +81,6 @@ pub struct CutValue {
     pub source: String,
 }
 
-/// How something that a rule built is made of values of the program.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Made {
-    /// A value of this type: the values that it is, as in [`CutValue::values`].
-    Value(TensorType, Vec<At>),
-    /// An op on others.
-    Op(Box<msc_ir::Op>, Vec<Made>),
-}
-
 /// Why an op of several results stands for values of the program: which rule, at which cut. The union can be
 /// tested again from this record, see [`crate::recognise::replay`].
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -119,6 +112,17 @@ pub struct Refusal {
     pub at: Option<At>,
 }
 
+/// A rule of spelling that gave a value of the program another spelling.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Step {
+    /// The rule.
+    pub rule: &'static str,
+    /// What the equality says.
+    pub tag: Tag,
+    /// The value.
+    pub at: At,
+}
+
 /// Refusals of one rule whose places are kept.
 const MOST_REFUSALS: usize = 64;
 
@@ -139,6 +143,8 @@ pub struct Run {
     pub refused: BTreeMap<&'static str, BTreeMap<String, usize>>,
     /// The same with places; not more than a few dozen of one rule.
     pub refusals: Vec<Refusal>,
+    /// Rules of spelling, in the order in which they applied. What is only a rule's own term is not told.
+    pub steps: Vec<Step>,
     /// Reasons of the ops of several results, in order of first application.
     pub reasons: Vec<Reason>,
 }
@@ -157,6 +163,7 @@ pub fn run(graph: &mut Graph, region: &Region, phases: &[&[Rule]], limits: Limit
         applied: BTreeMap::new(),
         refused: BTreeMap::new(),
         refusals: Vec::new(),
+        steps: Vec::new(),
         reasons: Vec::new(),
     };
     'phases: for rules in phases {
@@ -229,6 +236,9 @@ fn round(graph: &mut Graph, region: &Region, rules: &[Rule], out: &mut Run) -> b
             match apply(graph, region, rule, &m, out) {
                 Ok(true) => {
                     changed = true;
+                    if let (Some(at), [_]) = (place(rule, &m, &values), rule.roots.as_slice()) {
+                        out.steps.push(Step { rule: rule.name, tag: rule.tag, at });
+                    }
                     *out.applied.entry(rule.name).or_insert(0) += 1;
                 }
                 Ok(false) => {}
@@ -382,7 +392,7 @@ fn reason(graph: &Graph, region: &Region, by: (&'static str, Tag), op: &MultiOut
                 });
                 let given_by = given_by.filter(|_| values_of.is_empty());
                 let made_of = match values_of.is_empty() && given_by.is_none() {
-                    true => made(graph, &all, c, MOST_MADE),
+                    true => made(graph, &all, c),
                     false => None,
                 };
                 Some(CutValue {
@@ -435,61 +445,6 @@ impl CutValue {
     ) -> CutValue {
         CutValue { name, ty, result, values, layout: layout.to_vec(), given_by: None, made_of: None, source }
     }
-}
-
-/// Ops on one another that a rule builds at most for one operand: a residual gradient has a few terms, a relayout two
-/// or three ops. A class that holds itself has no end of them.
-const MOST_MADE: usize = 12;
-
-/// How a class is made of values of the program by ops that a rule built.
-fn made(graph: &Graph, values: &BTreeMap<Id, Vec<At>>, class: Id, depth: usize) -> Option<Made> {
-    use msc_ir::Op;
-    let class = graph.find(class);
-    let found = values.get(&class).cloned().unwrap_or_else(|| reshaped(graph, values, class));
-    if !found.is_empty() {
-        return Some(Made::Value(graph[class].data.types.first()?.clone(), found));
-    }
-    let depth = depth.checked_sub(1)?;
-    graph[class].nodes.iter().find_map(|n| {
-        let Node::Op { op, args } = n else { return None };
-        let op = graph.analysis.op(*op);
-        let built = matches!(
-            op,
-            Op::Binary(_)
-                | Op::Unary(_)
-                | Op::Broadcast(_)
-                | Op::Reshape(_)
-                | Op::Permute(_)
-                | Op::Constant(_)
-        );
-        if !built || args.iter().any(|&a| graph.find(a) == class) {
-            return None;
-        }
-        let args: Option<Vec<Made>> = args.iter().map(|&a| made(graph, values, a, depth)).collect();
-        Some(Made::Op(Box::new(op.clone()), args?))
-    })
-}
-
-/// Values of the program that hold a class's elements under another shape.
-pub(super) fn reshaped(graph: &Graph, values: &BTreeMap<Id, Vec<At>>, class: Id) -> Vec<At> {
-    let count = |c: Id| graph[c].data.types.first().map(|t| t.elements());
-    let layout = |c: Id, of: Id| {
-        count(c) == count(of)
-            && graph[c].nodes.iter().any(|n| match n {
-                Node::Op { op, args } if args.len() == 1 && graph.find(args[0]) == graph.find(of) => {
-                    match graph.analysis.op(*op) {
-                        msc_ir::Op::Broadcast(b) => b.dims.is_sorted(),
-                        msc_ir::Op::Reshape(_) => true,
-                        _ => false,
-                    }
-                }
-                _ => false,
-            })
-    };
-    let same = |c: &Id| layout(*c, class) || layout(class, *c);
-    let mut out: Vec<At> = values.iter().filter(|(c, _)| same(c)).flat_map(|(_, v)| v.clone()).collect();
-    out.sort();
-    out
 }
 
 /// A seed that depends on the rule and the cut's types alone (FNV-1a).

@@ -7,8 +7,8 @@ use msc_ir::constant::ConstData;
 use msc_ir::interp::{EvalCx, Mode};
 use msc_ir::ops::constant::ConstantOp;
 use msc_ir::{DType, Module, Op, Operation, Storage, Tensor, TensorType};
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
-use std::collections::HashMap;
 
 /// An op with its attributes, by its index in [`Terms`]. Indices follow the order of first use, which is a
 /// function of the program alone.
@@ -109,7 +109,7 @@ pub struct Terms {
     /// The module; appliers add constants and definitions to it.
     pub module: Module,
     ops: Vec<Op>,
-    index: HashMap<Op, OpRef>,
+    index: FxHashMap<Op, OpRef>,
     leaves: Vec<TensorType>,
     /// Whether there is any optimization barrier to see through.
     barriers: bool,

@@ -8,13 +8,25 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// A named op that is not to be used: it does all that another of its kind used beside it does, and takes as
 /// many inputs or more; or both give one value (the same norm, seen in its own type and in the one that it computes in), and it
-/// gives less of what is needed.
+/// gives less of what is needed, or as much that the program has earlier: of a gated gradient and its mirror image, which
+/// takes the forward's operand for the gradient and so gives the forward's result, the gradient is the later.
 pub(super) fn repeated(graph: &Graph, s: &Selection) -> Option<usize> {
     let name = |o: usize| graph.analysis.op(s.named[o].op).name();
-    let mut given: Option<BTreeMap<Id, BTreeSet<Id>>> = None;
+    let given = results(graph);
+    // Only ops that share an operand or a result can repeat each other; a step has thousands that share none.
+    let touched = |o: usize| {
+        let results = given.get(&s.named[o].tuple).into_iter().flatten();
+        s.named[o].args.iter().chain(results).copied()
+    };
+    let mut sharing: BTreeMap<(usize, Id), Vec<usize>> = BTreeMap::new();
     for &(p, a) in s.instances.keys() {
-        for &(q, b) in s.instances.keys() {
-            if p != q || a == b || name(a) != name(b) {
+        touched(a).for_each(|c| sharing.entry((p, c)).or_default().push(a));
+    }
+    for &(p, a) in s.instances.keys() {
+        let others: BTreeSet<usize> =
+            touched(a).filter_map(|c| sharing.get(&(p, c))).flatten().copied().collect();
+        for b in others {
+            if a == b || name(a) != name(b) {
                 continue;
             }
             // Of two that differ in the order of their operands alone, one goes.
@@ -23,7 +35,6 @@ pub(super) fn repeated(graph: &Graph, s: &Selection) -> Option<usize> {
             {
                 return Some(a);
             }
-            let given = given.get_or_insert_with(|| results(graph));
             let of = |o: usize| given.get(&s.named[o].tuple);
             if let (Some(x), Some(y)) = (of(a), of(b))
                 && !x.is_disjoint(y)
@@ -49,8 +60,9 @@ fn results(graph: &Graph) -> BTreeMap<Id, BTreeSet<Id>> {
     out
 }
 
-/// How many needed things an op gives in a part.
-fn gives(s: &Selection, part: usize, op: usize) -> usize {
+/// How many needed things an op gives in a part, and how late they are in the program.
+fn gives(s: &Selection, part: usize, op: usize) -> (usize, u64) {
     let mine = |c: &Choice| matches!(c, Choice::Named { op: o, .. } if *o == op);
-    s.choices.iter().filter(|(k, c)| k.part == part && mine(c)).count()
+    let given = s.choices.iter().filter(|(k, c)| k.part == part && mine(c));
+    given.fold((0, 0), |(n, late), (k, _)| (n + 1, late + u64::from(k.position)))
 }

@@ -5,13 +5,14 @@
 //! of these the one with the fewest inputs, scalars aside: a number that is an operand is as much the op's own as one
 //! that is known.
 
+use super::super::engine::derive::{Count, Leaf, cheapest};
 use super::super::engine::region::{At, ByClass, Region, Source};
 use super::super::engine::run::Run;
 use super::super::engine::term::{Graph, Node, OpRef};
 use crate::error::{PassError, Result};
-use egg::{Id, Language};
+use egg::Id;
 use msc_ir::ops::unary::UnaryKind;
-use msc_ir::{ValueDef, ValueId};
+use msc_ir::{OpId, ValueDef, ValueId};
 use smallvec::SmallVec;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -99,14 +100,23 @@ pub struct Selector<'g> {
     banned: &'g BTreeSet<Id>,
     out: Selection,
     todo: BTreeSet<Key>,
+    /// Ops of several results whose operands are needed: a call has dozens of both.
+    done: BTreeSet<(usize, OpId)>,
 }
 
 impl<'g> Selector<'g> {
     /// A selector that may use the named ops of a run but for `banned` ones.
     pub fn new(graph: &'g Graph, region: &'g Region, run: &Run, banned: &'g BTreeSet<Id>) -> Selector<'g> {
-        let values = region.values_by_class(graph);
-        let mut s =
-            Selector { graph, region, values, banned, out: Selection::default(), todo: BTreeSet::new() };
+        let (values, todo) = (region.values_by_class(graph), BTreeSet::new());
+        let mut s = Selector {
+            graph,
+            region,
+            values,
+            banned,
+            out: Selection::default(),
+            todo,
+            done: BTreeSet::new(),
+        };
         for r in &run.reasons {
             let tuple = graph.find(r.op);
             if banned.contains(&tuple) || s.out.named.iter().any(|n| n.tuple == tuple) {
@@ -121,7 +131,7 @@ impl<'g> Selector<'g> {
             });
             if let Some((op, args)) = node {
                 let args: SmallVec<[Id; 3]> = args.iter().map(|&a| graph.find(a)).collect();
-                let part = args.iter().map(|&a| s.first_part(a, &mut BTreeSet::new())).max().unwrap_or(0);
+                let part = args.iter().map(|&a| s.first_part(a)).max().unwrap_or(0);
                 let reasons = run.reasons.iter().filter(|o| graph.find(o.op) == tuple);
                 let gives = reasons.map(|o| o.outputs.len()).max().unwrap_or(0);
                 let tensor = |a: &&Id| graph[**a].data.types.first().is_some_and(|t| t.rank() > 0);
@@ -133,18 +143,14 @@ impl<'g> Selector<'g> {
     }
 
     /// The first part in which a class is available.
-    fn first_part(&self, class: Id, seen: &mut BTreeSet<Id>) -> usize {
+    fn first_part(&self, class: Id) -> usize {
         let class = self.graph.find(class);
-        if let Some(v) = self.values.get(&class).and_then(|v| v.first()) {
-            return v.part;
-        }
-        if !seen.insert(class) {
-            return usize::MAX;
-        }
-        let of_node = |n: &Node, seen: &mut BTreeSet<Id>| {
-            n.children().iter().map(|&c| self.first_part(c, seen)).max().unwrap_or(0)
-        };
-        self.graph[class].nodes.iter().map(|n| of_node(n, seen)).min().unwrap_or(usize::MAX)
+        let first = |c: Id| self.values.get(&c).and_then(|v| v.first()).map(|v| v.part);
+        let leaf = |c: Id| first(c).map_or(Leaf::Made, Leaf::Given);
+        first(class).unwrap_or_else(|| {
+            let ways = cheapest(self.graph, class, Count::Latest, leaf, |_| true);
+            ways.get(&class).map_or(usize::MAX, |w| w.cost)
+        })
     }
 
     /// Says that a value of the program is needed.
@@ -200,8 +206,11 @@ impl<'g> Selector<'g> {
         {
             return Ok(choice);
         }
-        for at in self.region.operands(self.region.at(part, value)) {
-            self.push(Key::of(at));
+        let many = p.graph.def(value).map(|d| d.0).filter(|&op| p.graph.op(op).results.len() > 1);
+        if many.is_none_or(|op| self.done.insert((part, op))) {
+            for at in self.region.operands(self.region.at(part, value)) {
+                self.push(Key::of(at));
+            }
         }
         Ok(Choice::Own)
     }
@@ -293,16 +302,10 @@ impl<'g> Selector<'g> {
                 return Ok(choice);
             }
         }
-        let mut best: Option<(usize, &Node)> = None;
-        for n in &self.graph[class].nodes {
-            if let Some(c) = self.cost(n, &mut vec![class])
-                && best.is_none_or(|(b, m)| (c, n) < (b, m))
-            {
-                best = Some((c, n));
-            }
-        }
-        match best {
-            Some((_, Node::Op { op, args })) => {
+        let ways = cheapest(self.graph, class, Count::Ops, |c| self.leaf(c), |_| true);
+        let term = ways.get(&class).and_then(|w| self.graph[class].nodes.get(w.term?));
+        match term {
+            Some(Node::Op { op, args }) => {
                 let keys = args.iter().map(|&a| self.class_key(part, a)).collect();
                 Ok(Choice::Derived(*op, keys))
             }
@@ -310,28 +313,17 @@ impl<'g> Selector<'g> {
         }
     }
 
-    /// Ops needed beside values of the program; `None` where a term depends on itself or a banned op.
-    fn cost(&self, node: &Node, above: &mut Vec<Id>) -> Option<usize> {
-        let Node::Op { args, .. } = node else { return None };
-        let mut total = 1;
-        for &a in args {
-            let a = self.graph.find(a);
-            if self.values.contains_key(&a) {
-                continue;
-            }
-            if above.contains(&a) || self.banned.contains(&a) {
-                return None;
-            }
-            if !self.candidates(a).is_empty() {
-                total += 1;
-                continue;
-            }
-            above.push(a);
-            let best = self.graph[a].nodes.iter().filter_map(|n| self.cost(n, above)).min();
-            above.pop();
-            total += best?;
+    /// What a class costs beside values of the program.
+    fn leaf(&self, class: Id) -> Leaf {
+        if self.values.contains_key(&class) {
+            Leaf::Given(0)
+        } else if self.banned.contains(&class) {
+            Leaf::Never
+        } else if !self.candidates(class).is_empty() {
+            Leaf::Given(1)
+        } else {
+            Leaf::Made
         }
-        Some(total)
     }
 }
 

@@ -12,8 +12,9 @@ use msc_ir::factor::solve::AtomId;
 use msc_ir::ops::constant::ConstantOp;
 use msc_ir::ops::unary::UnaryKind;
 use msc_ir::{ConstId, GraphId, LocId, Module, Op, Operation, TensorType, ValueDef, ValueId};
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 /// A node's index: its place in program order.
 pub type Index = usize;
@@ -62,24 +63,24 @@ impl Value<'_> {
 pub struct Program<'r> {
     /// In program order.
     pub values: Vec<Value<'r>>,
-    index: HashMap<At, Index>,
+    index: FxHashMap<At, Index>,
 }
 
 impl<'r> Program<'r> {
     /// The program of a region.
     pub fn new(graph: &Graph, region: &'r Region) -> Program<'r> {
         let classes = region.values_by_class(graph);
-        let mut first: HashMap<At, At> = HashMap::new();
+        let mut first: FxHashMap<At, At> = FxHashMap::default();
         let mut heads: Vec<(At, egg::Id)> = Vec::new();
         for (&c, all) in classes.iter() {
             heads.push((all[0], c));
             first.extend(all.iter().map(|&a| (a, all[0])));
         }
         heads.sort();
-        let mut program = Program { values: Vec::new(), index: HashMap::new() };
+        let mut program = Program { values: Vec::new(), index: FxHashMap::default() };
         for (at, class) in heads {
             let part = &region.parts[at.part];
-            let find = |v: ValueId, index: &HashMap<At, Index>| -> Option<Index> {
+            let find = |v: ValueId, index: &FxHashMap<At, Index>| -> Option<Index> {
                 let a = region.at(at.part, v);
                 index.get(first.get(&a).unwrap_or(&a)).copied()
             };

@@ -4,7 +4,7 @@ use super::found::{Found, Output};
 use super::program::{Index, Program};
 use crate::recognise::define;
 use crate::recognise::engine::build::Builder;
-use crate::recognise::engine::region::Region;
+use crate::recognise::engine::region::{ByClass, Region};
 use crate::recognise::engine::rule::{MultiOutput, Tag, WhyNot};
 use crate::recognise::engine::run::{CutValue, Reason, Run, introduce_by};
 use crate::recognise::engine::term::{Graph, Node};
@@ -30,6 +30,49 @@ pub(crate) fn unite(
     forward: Option<Id>,
     run: &mut Run,
 ) -> Result<Id, WhyNot> {
+    let (op, unions) = added(graph, region, p, found, forward)?;
+    let tuple = op.tuple;
+    let reason =
+        |graph: &Graph, op: &MultiOutput| reason(graph, region, &region.values_by_class(graph), p, found, op);
+    introduce_by(graph, region, found.rule, (op, unions), reason, run)?;
+    Ok(tuple)
+}
+
+/// The same for many ops that are each the program's own ops from their operands to their results, and of which none is
+/// another's operand: there is no cycle to look for, and the e-graph is brought up to date once.
+///
+/// # Errors
+/// If operands do not fit.
+pub(crate) fn unite_all(
+    graph: &mut Graph,
+    region: &Region,
+    p: &Program<'_>,
+    all: &[Found],
+    run: &mut Run,
+) -> Result<(), WhyNot> {
+    let made: Vec<(MultiOutput, Vec<(Id, Id)>)> =
+        all.iter().map(|f| added(graph, region, p, f, None)).collect::<Result<_, _>>()?;
+    graph.rebuild();
+    let values = region.values_by_class(graph);
+    for (found, (op, _)) in all.iter().zip(&made) {
+        run.reasons.extend(reason(graph, region, &values, p, found, op));
+        *run.applied.entry(found.rule).or_insert(0) += 1;
+    }
+    for (a, b) in made.into_iter().flat_map(|(_, unions)| unions) {
+        graph.union(a, b);
+    }
+    graph.rebuild();
+    Ok(())
+}
+
+/// A named op as a term, with the classes that its results are to be united with.
+fn added(
+    graph: &mut Graph,
+    region: &Region,
+    p: &Program<'_>,
+    found: &Found,
+    forward: Option<Id>,
+) -> Result<(MultiOutput, Vec<(Id, Id)>), WhyNot> {
     let mut inputs: Vec<(&'static str, Id)> = Vec::new();
     for o in &found.operands {
         let mut c = class(graph, region, p, o.value)?;
@@ -56,20 +99,17 @@ pub(crate) fn unite(
         unions.push((value, c));
         outputs.push((o.name, o.result, value));
     }
-    let op = MultiOutput { tuple, inputs, outputs };
-    let reason = |graph: &Graph, op: &MultiOutput| reason(graph, region, p, found, op);
-    introduce_by(graph, region, found.rule, (op, unions), reason, run)?;
-    Ok(tuple)
+    Ok((MultiOutput { tuple, inputs, outputs }, unions))
 }
 
 fn reason(
     graph: &Graph,
     region: &Region,
+    values: &ByClass,
     p: &Program<'_>,
     found: &Found,
     op: &MultiOutput,
 ) -> Option<Reason> {
-    let values = region.values_by_class(graph);
     let of = |name, value: Index, result, layout: &[Op], ty| -> Option<CutValue> {
         let at = p.values[value].at;
         let class = region.class(graph, at.part, at.value)?;

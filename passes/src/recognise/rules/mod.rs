@@ -6,6 +6,7 @@ pub mod clip;
 pub mod cross_entropy;
 pub mod dropout;
 pub mod embedding;
+pub mod experts;
 pub mod layer_norm;
 pub mod layout;
 mod norm;
@@ -15,6 +16,7 @@ pub mod rms_norm;
 pub mod rope;
 pub mod route;
 pub mod softmax;
+pub mod squares;
 pub mod update;
 
 use super::engine::region::Region;
@@ -47,6 +49,8 @@ pub(crate) fn probes(graph: &mut Graph, region: &Region, run: &mut Run) {
     rope::probe(graph, region, run);
     embedding::probe(graph, region, run);
     route::probe(graph, region, run);
+    experts::probe(graph, region, run);
+    squares::probe(graph, region, run);
     clip::probe(graph, region, run);
     dropout::probe(graph, region, run);
     update::probe(graph, region, run);

@@ -20,16 +20,16 @@ pub(super) fn unary(view: &View<'_>, kind: UnaryKind, operands: &[ValueId]) -> O
     }
 }
 
-/// `x·1`, `x/1`, `x¹`, `x + (−0)`, `x − 0`, `max(x, −∞)`, `min(x, ∞)`; on integers and booleans also `x + 0`,
-/// `x ∨ 0`, `x ⊕ 0`, `x ∧ 1…1` and shifts by 0.
+/// `x·1`, `x/1`, `x¹`, `x + (−0)`, `x − 0`, `max(x, −∞)`, `min(x, ∞)`; on integers and booleans, and of squares and
+/// magnitudes, also `x + 0`; on integers and booleans `x ∨ 0`, `x ⊕ 0`, `x ∧ 1…1` and shifts by 0.
 pub(super) fn binary(view: &View<'_>, kind: BinaryKind, operands: &[ValueId]) -> Option<Rewrite> {
     use BinaryKind::*;
     let (a, b) = (operands[0], operands[1]);
-    let neutral = |v: ValueId| {
+    let neutral = |v: ValueId, other: ValueId| {
         let float = view.ty(v).dtype.is_float();
         match kind {
             Multiply | Divide | Power => view.is(v, 1.0),
-            Add if float => view.is(v, -0.0),
+            Add if float => view.is(v, -0.0) || view.is(v, 0.0) && is_no_negative_zero(view, other),
             Add | Subtract | Or | Xor | ShiftLeft | ShiftRightArithmetic | ShiftRightLogical => {
                 view.is(v, 0.0)
             }
@@ -39,10 +39,19 @@ pub(super) fn binary(view: &View<'_>, kind: BinaryKind, operands: &[ValueId]) ->
             Maximum | Minimum | Atan2 | Remainder => false,
         }
     };
-    if neutral(b) {
+    if neutral(b, a) {
         return Some(Rewrite::Value(a));
     }
-    (kind.is_commutative() && neutral(a)).then_some(Rewrite::Value(b))
+    (kind.is_commutative() && neutral(a, b)).then_some(Rewrite::Value(b))
+}
+
+/// Whether a value is a square or a magnitude: −0 is the only number that adding 0 changes.
+fn is_no_negative_zero(view: &View<'_>, v: ValueId) -> bool {
+    view.def(v).is_some_and(|d| match &d.op {
+        Op::Binary(b) => b.kind == BinaryKind::Multiply && d.operands[0] == d.operands[1],
+        Op::Unary(u) => u.kind == UnaryKind::Abs,
+        _ => false,
+    })
 }
 
 /// A constant predicate, or two equal branches.

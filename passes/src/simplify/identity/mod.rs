@@ -12,8 +12,8 @@ use msc_ir::constant::{ConstData, Constant};
 use msc_ir::op::Op;
 use msc_ir::tensor::Storage;
 use msc_ir::{ConstId, Graph, Module, OpData, TensorType, ValueId};
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
-use std::collections::HashMap;
 
 /// What an op is replaced by. Short-lived, so the size of its larger variant does not matter.
 #[allow(clippy::large_enum_variant)]
@@ -38,7 +38,7 @@ pub(super) struct View<'a> {
     /// Holds everything defined so far.
     pub graph: &'a Graph,
     /// Constants that became expressions, by what stands for them.
-    pub tables: &'a HashMap<ValueId, ConstId>,
+    pub tables: &'a FxHashMap<ValueId, ConstId>,
 }
 
 impl<'a> View<'a> {

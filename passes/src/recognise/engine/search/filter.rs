@@ -7,8 +7,8 @@ use super::super::term::{Graph, Node, behind_barriers};
 use egg::Id;
 use msc_ir::ops::binary::BinaryKind;
 use msc_ir::{Op, Operation, TensorType};
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
-use std::collections::HashMap;
 
 type Operands = SmallVec<[Id; 3]>;
 
@@ -26,7 +26,7 @@ pub struct Filter<'g> {
     seen: Vec<Seen<'g>>,
     all: Vec<Id>,
     /// The classes that are an op of a name, ascending.
-    by_name: HashMap<&'static str, Vec<Id>>,
+    by_name: FxHashMap<&'static str, Vec<Id>>,
 }
 
 impl<'g> Filter<'g> {
@@ -36,7 +36,7 @@ impl<'g> Filter<'g> {
         all.sort_unstable();
         let count = all.last().map_or(0, |&c| usize::from(c) + 1);
         let mut seen: Vec<Seen<'g>> = std::iter::repeat_with(Seen::default).take(count).collect();
-        let mut by_name: HashMap<&'static str, Vec<Id>> = HashMap::new();
+        let mut by_name: FxHashMap<&'static str, Vec<Id>> = FxHashMap::default();
         for &c in &all {
             let class = &graph[behind_barriers(graph, c)];
             let here = &mut seen[usize::from(c)];

@@ -10,9 +10,11 @@ use std::collections::BTreeSet;
 /// Factors a product may have before it counts as opaque: the longest of a named operation has 7.
 const MAX_FACTORS: usize = 16;
 
-/// Terms a polynomial may have before it counts as opaque: the longest of a named operation has 8, and what is
-/// added to it in the residual stream is left as it is.
+/// Terms a product may have before it counts as opaque: the longest of a named operation has 8.
 const MAX_TERMS: usize = 64;
+
+/// Terms a sum may have: a residual gradient may have one for every use of a layer's input.
+const MAX_SUM: usize = 128;
 
 /// What is known of a factor.
 pub(super) type Known<'a> = &'a dyn Fn(&Base, Fact) -> bool;
@@ -157,8 +159,7 @@ impl Polynomial {
 
     /// Whether it is small enough, and finite.
     pub(super) fn fits(&self) -> bool {
-        self.terms.len() <= MAX_TERMS
-            && self.terms.iter().all(|(m, c)| m.len() <= MAX_FACTORS && c.is_finite())
+        self.terms.len() <= MAX_SUM && self.terms.iter().all(|(m, c)| m.len() <= MAX_FACTORS && c.is_finite())
     }
 }
 

@@ -9,8 +9,9 @@ use msc_ir::ops::binary::BinaryKind;
 use msc_ir::ops::dot_general::DotGeneral;
 use msc_ir::ops::unary::UnaryKind;
 use msc_ir::{Monoid, Op, TensorType};
+use rustc_hash::FxHashMap;
 use smallvec::{SmallVec, smallvec};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 /// Computes views of the classes of a clean e-graph.
@@ -22,8 +23,8 @@ pub struct Views<'g> {
     positive: BTreeSet<Id>,
     /// Whether additions are seen through.
     distribute: bool,
-    products: HashMap<Indexed, Rc<Product>>,
-    memo: HashMap<(Indexed, u8), Rc<Polynomial>>,
+    products: FxHashMap<Indexed, Rc<Product>>,
+    memo: FxHashMap<(Indexed, u8), Rc<Polynomial>>,
     /// Classes being expanded, outermost first.
     stack: Vec<Id>,
     /// The outermost position of `stack` that an expansion since ran into.
@@ -39,8 +40,8 @@ impl<'g> Views<'g> {
             opaque,
             positive: BTreeSet::new(),
             distribute: false,
-            products: HashMap::new(),
-            memo: HashMap::new(),
+            products: FxHashMap::default(),
+            memo: FxHashMap::default(),
             stack: Vec::new(),
             lowest: usize::MAX,
         }

@@ -9,8 +9,10 @@ use crate::recognise::probe::layout::fits;
 use crate::recognise::probe::program::{Index, Program};
 use crate::recognise::probe::trial::Trial;
 use msc_ir::factor::solve::AtomList;
+use msc_ir::ops::attention::AttentionForm;
+use msc_ir::ops::compare::Direction;
 use msc_ir::ops::fused::FusedKind;
-use msc_ir::{DType, Graph, Module};
+use msc_ir::{DType, Graph, Module, Op};
 use std::collections::BTreeSet;
 
 /// Names of the results.
@@ -40,9 +42,15 @@ pub fn backward(
     for value in values {
         let dy = Chain::up(p, value.other, &Through { rows: Some(&place.clean), ..LAYOUT });
         let dots = [of(true, false), of(false, false), vec![value]];
-        match attempt(p, module, place, site, &dy, &dots) {
-            Ok(found) => return Ok(Some(found)),
-            Err(why) => last = why,
+        // The gradient of the maximum is zero where nothing is rounded, so it is told by narrow types only.
+        for ties in [false, true] {
+            if ties && !(site.form.late && has_ties(p, place)) {
+                continue;
+            }
+            match attempt(p, module, place, site, &dy, &dots, ties) {
+                Ok(found) => return Ok(Some(found)),
+                Err(why) => last = why,
+            }
         }
     }
     Err(last)
@@ -55,6 +63,7 @@ fn attempt(
     site: &Site,
     dy: &Chain,
     dots: &[Vec<&Sink>; 3],
+    ties: bool,
 ) -> Result<Found, String> {
     let mut params: Vec<Index> = site.tops.iter().map(Chain::top).collect();
     params.push(dy.top());
@@ -108,7 +117,8 @@ fn attempt(
     let output = matches!(p.values[params[0]].ty.dtype, DType::F32 | DType::F64)
         && p.values[params[2]].ty.dtype == p.values[params[0]].ty.dtype;
     let forward = FusedKind::Attention(site.form.clone());
-    let kind = FusedKind::AttentionGrad { form: site.form.clone(), output };
+    let form = AttentionForm { ties, ..site.form.clone() };
+    let kind = FusedKind::AttentionGrad { form, output };
     let edges = edges(&site.steps);
     let trial =
         Trial { slice: &solved.slice, atoms: &solved.atoms, edges: &edges, seed: 0x6772_6164_6965_6e74 };
@@ -137,6 +147,12 @@ fn attempt(
     let mut given = vec![("m", 1), ("l", 2)];
     given.extend(output.then_some(("o", 0)));
     Ok(Found { rule: BACKWARD, kind, operands: args, given, outputs })
+}
+
+/// Whether scores are compared with others of them: with their maximum.
+fn has_ties(p: &Program<'_>, place: &Place) -> bool {
+    let is = |&i: &Index| matches!(p.op(i), Some(Op::Compare(c)) if c.direction == Direction::Eq);
+    place.local.iter().any(is)
 }
 
 fn dimensions(roles: &Roles) -> [Vec<AtomList>; 3] {

@@ -61,8 +61,10 @@ pub fn forward(p: &Program<'_>, module: &Module, place: &Place) -> Result<Site, 
     // First with the scale taken from q and k into the form, masks as small as they are made, keys and values
     // before they are repeated.
     let [yes, no] = [true, false];
+    // Where the division stands is not seen in wide types: there it may always be of the weights.
+    let late = divides_late(p, place, output.dot) && is_narrow(p.values[output.dot].ty.dtype);
     for ways in [[yes, yes, yes], [no, yes, yes], [no, no, yes], [yes, yes, no], [no, no, no]] {
-        match attempt(p, module, place, &sinks, output, sides, ways) {
+        match attempt(p, module, place, &sinks, output, sides, (ways, late)) {
             Ok(site) => return Ok(site),
             // The same as the attempt before.
             Err(why) if why.is_empty() => {}
@@ -83,6 +85,18 @@ fn sides(p: &Program<'_>, place: &Place, solved: &Solved) -> Result<(Index, Inde
         (true, false) => Ok((v.operands[1], v.operands[0])),
         _ => Err("the softmax is not over the dimension of one operand".into()),
     }
+}
+
+/// Whether the rows of a product, in some layout, are divided by numbers per row that come of the scores.
+fn divides_late(p: &Program<'_>, place: &Place, dot: Index) -> bool {
+    after(p, place, dot, false).into_iter().any(|i| {
+        let (Some(Op::Binary(b)), [x, y]) = (p.op(i), p.values[i].operands.as_slice()) else { return false };
+        b.kind == BinaryKind::Divide && p.splat(*y).is_none() && !place.clean.contains(x)
+    })
+}
+
+fn is_narrow(dtype: DType) -> bool {
+    matches!(dtype, DType::BF16 | DType::F16)
 }
 
 /// The products that take what is computed from the scores.
@@ -168,7 +182,7 @@ fn attempt(
     sinks: &[Sink],
     output: &Sink,
     (q, k): (Index, Index),
-    [scales, small_masks, repeats]: [bool; 3],
+    ([scales, small_masks, repeats], late): ([bool; 3], bool),
 ) -> Result<Site, String> {
     let mut scratch = Module::new("trial");
     let through = Through { scales, repeats, ..LAYOUT };
@@ -220,6 +234,7 @@ fn attempt(
     orient(&mut steps, &solved, &roles)?;
     let mut form = form(p, &steps, factor, &tops, &roles, &params);
     form.weighted = place.weights.is_some();
+    form.late = late;
     let kind = FusedKind::Attention(form.clone());
     let wide = roles.of_queries(&roles.value_width);
     let fits = |i: Index| solved.dims(i).is_some_and(|d| fits(&wide, &d));
@@ -299,9 +314,13 @@ fn form(
     if factor != 1.0 {
         kinds.insert(0, ScoreStep::Scale(Scalar::new(factor)));
     }
-    let narrow = matches!(p.values[params[0]].ty.dtype, DType::BF16 | DType::F16);
+    let narrow = is_narrow(p.values[params[0]].ty.dtype);
     let grows = tops[1].nodes.iter().any(|&n| p.values[n].ty.elements() > p.values[params[1]].ty.elements());
-    AttentionForm { steps: kinds, repeated: narrow && grows && !roles.group.is_empty(), weighted: false }
+    AttentionForm {
+        steps: kinds,
+        repeated: narrow && grows && !roles.group.is_empty(),
+        ..AttentionForm::default()
+    }
 }
 
 /// The operands of the forward op, and of the gradient but for what it takes besides.

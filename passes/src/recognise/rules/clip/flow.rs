@@ -1,9 +1,11 @@
 //! Values of a program across its calls: where a value is made, and what uses it, whichever graph that is in.
 //!
 //! The gradients of layers are made in one template's segments and scaled in another's, and their squares meet in the
-//! graph that calls both. An optimizer's step, which may scale its gradient, is seen through as a call is.
+//! graph that calls both. An optimizer's step, which may scale its gradient, and a sum of squares are seen
+//! through as calls are.
 
 use msc_ir::ops::convert::Convert;
+use msc_ir::ops::fused::FusedKind;
 use msc_ir::{Graph, GraphId, Module, Op, OpId, TensorType, ValueDef, ValueId};
 use smallvec::SmallVec;
 use std::collections::BTreeSet;
@@ -15,7 +17,7 @@ pub type Path = SmallVec<[OpId; 1]>;
 fn callee(op: &Op) -> Option<GraphId> {
     match op {
         Op::Call(c) => Some(c.graph),
-        Op::Fused(f) if f.kind.is_update() => Some(f.definition),
+        Op::Fused(f) if f.kind.is_update() || f.kind == FusedKind::SumOfSquares => Some(f.definition),
         _ => None,
     }
 }

@@ -34,6 +34,8 @@ enum Term {
 pub struct Terms {
     all: Vec<Term>,
     index: BTreeMap<Term, TermId>,
+    /// How many terms those of ops are made of.
+    sizes: BTreeMap<TermId, usize>,
 }
 
 impl Terms {
@@ -42,6 +44,17 @@ impl Terms {
             self.all.push(term);
             self.all.len() - 1
         })
+    }
+
+    /// An op on others, and how many terms it is made of.
+    fn op(&mut self, op: &Op, args: SmallVec<[TermId; 3]>, dtype: DType) -> (TermId, usize) {
+        let term = self.add(Term::Op(Box::new(op.clone()), args, dtype));
+        let size = match self.sizes.get(&term) {
+            Some(&n) => n,
+            None => self.within(term).len(),
+        };
+        self.sizes.insert(term, size);
+        (term, size)
     }
 
     /// Terms that a term is made of, itself included; operands first.
@@ -176,8 +189,8 @@ impl Scaled {
         let term = if layout {
             args[0]
         } else {
-            let term = self.terms.add(Term::Op(Box::new(op.clone()), args, flow.ty(at).dtype));
-            if self.terms.within(term).len() > MAX_TERMS {
+            let (term, size) = self.terms.op(op, args, flow.ty(at).dtype);
+            if size > MAX_TERMS {
                 return false;
             }
             term
