@@ -110,7 +110,8 @@ mod tests {
 
     fn entry() -> Entry {
         let member = |name: &str, number| Member { name: name.into(), number };
-        let sharding = Sharding { dims: vec![vec![AxisId(0)], vec![AxisId(1)]], parts: vec![1, 2], sizes: vec![] };
+        let sharding =
+            Sharding { dims: vec![vec![AxisId(0)], vec![AxisId(1)]], parts: vec![1, 2], sizes: vec![] };
         let stack = ParamInfo {
             name: "w".into(),
             alias: Some(0),
