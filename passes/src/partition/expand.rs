@@ -1,4 +1,7 @@
-//! Lookups as plain ops.
+//! Lookups, sums of squares and experts' products as plain ops.
+//!
+//! The last two are one or two ops each, and as such what other parts of the partitioner know: what measures gradients, what
+//! an expert computes.
 //!
 //! Where model state is split, so is the vocabulary: of a table's rows, and of the logits. A lookup of rows that lie on
 //! other ranks, and a maximum, a sum and a pick that follow from each other, are split op by op, with a collective
@@ -21,24 +24,29 @@ fn is_lookup(op: &Op) -> bool {
     }
 }
 
-/// Puts the definitions of lookups in their place, if an axis of the mesh splits model state.
+/// Whether an op is a name for one or two ops.
+fn is_short(op: &Op) -> bool {
+    use FusedKind::*;
+    matches!(op, Op::Fused(f) if matches!(f.kind, SumOfSquares | GroupedMatmul | GroupedMatmulGrad))
+}
+
+/// Puts the definitions of short ops in their place, and if an axis of the mesh splits model state those of lookups.
 ///
 /// # Errors
 /// If a graph does not define operands before uses.
 pub(super) fn expand(module: &mut Module, graphs: &[GraphId], mesh: &Mesh) -> Result<()> {
-    if !mesh.axes.iter().any(|a| a.name == "tp" && a.size > 1) {
-        return Ok(());
-    }
+    let splits_state = mesh.axes.iter().any(|a| a.name == "tp" && a.size > 1);
+    let is_plain = |op: &Op| is_short(op) || splits_state && is_lookup(op);
     for &id in graphs {
-        if module.graph(id).ops().any(|(_, d)| is_lookup(&d.op)) {
-            let graph = expanded(module, module.graph(id))?;
+        if module.graph(id).ops().any(|(_, d)| is_plain(&d.op)) {
+            let graph = expanded(module, module.graph(id), &is_plain)?;
             module.set_graph(id, graph);
         }
     }
     Ok(())
 }
 
-fn expanded(module: &Module, source: &Graph) -> Result<Graph> {
+fn expanded(module: &Module, source: &Graph, is_plain: &dyn Fn(&Op) -> bool) -> Result<Graph> {
     let mut out = Graph::new(source.name.clone());
     let mut map: Vec<Option<ValueId>> = vec![None; source.value_count()];
     for &p in source.params() {
@@ -46,7 +54,7 @@ fn expanded(module: &Module, source: &Graph) -> Result<Graph> {
     }
     for (id, data) in source.ops() {
         let definition = match &data.op {
-            Op::Fused(Fused { definition, .. }) if is_lookup(&data.op) => *definition,
+            Op::Fused(Fused { definition, .. }) if is_plain(&data.op) => *definition,
             _ => {
                 out.copy_op(source, id, &mut map)?;
                 continue;

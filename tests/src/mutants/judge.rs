@@ -45,7 +45,10 @@ fn distance(a: &Tensor, b: &Tensor, before: Option<&Tensor>) -> f64 {
     let (mut apart, mut scale, mut largest) = (0f64, 0f64, 0f64);
     for i in 0..b.len() {
         let (x, y) = (a.data.get_f64(i), b.data.get_f64(i));
-        let d = if x == y || (x.is_nan() && y.is_nan()) { 0.0 } else { (x - y).abs() };
+        if x.is_nan() && y.is_nan() {
+            continue;
+        }
+        let d = if x == y { 0.0 } else { (x - y).abs() };
         if d.is_nan() {
             return f64::INFINITY;
         }

@@ -56,6 +56,12 @@ pub(super) fn apart(a: &Tensor, b: &Tensor) -> Option<f64> {
     Some(if worst == 0.0 { 0.0 } else { worst / scale })
 }
 
+/// Whether two outcomes have the same infinities, and none a number where the other has none.
+pub(super) fn same_no_numbers(a: &Tensor, b: &Tensor) -> bool {
+    let (a, b) = (a.data.to_f64s(), b.data.to_f64s());
+    a.len() == b.len() && a.iter().zip(&b).all(|(x, y)| x == y || x.is_nan() && y.is_nan())
+}
+
 /// Whether a type rounds visibly.
 pub(super) fn is_narrow(t: &TensorType) -> bool {
     matches!(t.dtype, DType::BF16 | DType::F16)

@@ -115,13 +115,16 @@ impl<'r> Replayer<'r> {
         let names: Vec<&'static str> =
             reason.outputs.iter().filter(|o| !o.values.is_empty()).map(|o| o.name).collect();
         let mut worst: Vec<Option<f64>> = vec![None; names.len()];
+        // Where no draw gives a number, both sides have to agree in that.
+        let mut same = vec![true; names.len()];
         let mut rounding: Vec<Option<Rounding>> = vec![None; names.len()];
         for draw in 0..data::DRAWS {
             let inputs = data::inputs(&sides.inputs, draw, &mut rng);
             let (before, after) = self.run(&sides, &inputs, Mode::Wide)?;
             for (i, (a, b)) in before.iter().zip(&after).enumerate() {
-                if let Some(d) = data::apart(a, b) {
-                    worst[i] = Some(worst[i].map_or(d, |w| w.max(d)));
+                match data::apart(a, b) {
+                    Some(d) => worst[i] = Some(worst[i].map_or(d, |w| w.max(d))),
+                    None => same[i] &= data::same_no_numbers(a, b),
                 }
             }
             // Tiny numbers are no numbers in narrow types.
@@ -135,14 +138,10 @@ impl<'r> Replayer<'r> {
                     .collect();
             }
         }
+        let none = |same: bool| if same { 0.0 } else { f64::INFINITY };
+        let worst = worst.into_iter().zip(same).map(|(w, same)| w.unwrap_or(none(same)));
         let all = names.into_iter().zip(worst).zip(rounding);
-        Ok(all
-            .map(|((name, difference), rounding)| Compared {
-                name,
-                difference: difference.unwrap_or(f64::INFINITY),
-                rounding,
-            })
-            .collect())
+        Ok(all.map(|((name, difference), rounding)| Compared { name, difference, rounding }).collect())
     }
 }
 
