@@ -6,7 +6,8 @@ use msc_ir::factor::solve::{AtomId, AtomList, Atoms};
 use msc_ir::graph::ValueId;
 use msc_ir::module::{AxisId, Mesh, Sharding};
 use msc_ir::{Entry, Graph, GraphId, Module, TensorType};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::OnceLock;
 
 /// One mesh axis and the atoms it splits.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -59,6 +60,8 @@ pub struct Problem {
     pub entry: GraphId,
     /// How the entry's parameters are known.
     pub info: Entry,
+    /// Of each atom of the entry's parameters, the first of them and its dimension.
+    first: OnceLock<BTreeMap<AtomId, (usize, usize)>>,
 }
 
 impl Problem {
@@ -72,7 +75,7 @@ impl Problem {
         let g = module.graph(info.graph);
         let donated = info.params.iter().zip(g.params());
         atoms.tie(0, donated.filter_map(|(p, &v)| Some((v, g.results()[p.alias? as usize]))));
-        Ok(Problem { atoms, entry: info.graph, info })
+        Ok(Problem { atoms, entry: info.graph, info, first: OnceLock::new() })
     }
 
     /// Where a split's atom lies in a value of a scope, if the value has one.
@@ -158,8 +161,22 @@ impl Problem {
 
     /// An atom in words: a parameter's dimension, or its size.
     pub fn name(&self, module: &Module, atom: AtomId) -> String {
-        let names = self.parameters_with(module, atom);
-        names.into_iter().next().unwrap_or_else(|| format!("a dimension of {}", self.atoms.size(atom)))
+        let first = self.first.get_or_init(|| {
+            let g = module.graph(self.entry);
+            let mut out = BTreeMap::new();
+            for (n, &v) in g.params().iter().enumerate() {
+                for d in 0..g.ty(v).rank() {
+                    for a in self.atoms.dim(v, d) {
+                        out.entry(a).or_insert((n, d));
+                    }
+                }
+            }
+            out
+        });
+        match first.get(&atom) {
+            Some(&(n, d)) => format!("{}[{d}]", self.info.params[n].name),
+            None => format!("a dimension of {}", self.atoms.size(atom)),
+        }
     }
 
     /// Atoms of the entry's values that no [`Sharding`] can say are split along an axis: all of a value that the axis

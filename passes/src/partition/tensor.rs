@@ -27,6 +27,10 @@ const MAX_ENUMERATED: usize = 12;
 /// Layouts whose state differs by less than this part of the unsplit state count as equal.
 const STATE_SLACK: u64 = 32;
 
+/// Of layouts that leave as much state so many are compared, those of the fewest splits: each costs a rewrite of the program,
+/// and what makes them many are dimensions of norms and scales, which need no split of their own.
+const MAX_COMPARED: usize = 12;
+
 /// Splits state along an axis; and how many layouts were compared.
 ///
 /// # Errors
@@ -64,7 +68,10 @@ pub(super) fn split(draft: &Draft, axis: AxisId, device: &DeviceModel) -> Result
     let sized: Vec<(u64, Vec<usize>)> = sets.into_iter().map(|s| (left(&s), s)).collect();
     let least = sized.iter().map(|(b, _)| *b).min().unwrap_or(0);
     let slack = held.values().sum::<u64>() / STATE_SLACK;
-    let ties: Vec<Split> = sized.iter().filter(|(b, _)| *b <= least + slack).map(|(_, s)| with(s)).collect();
+    let mut ties: Vec<Split> =
+        sized.iter().filter(|(b, _)| *b <= least + slack).map(|(_, s)| with(s)).collect();
+    ties.sort_by_key(|s| s.atoms.len());
+    ties.truncate(MAX_COMPARED);
     let compared = ties.len();
     let mut best: Option<((u64, usize, Split), Draft)> = None;
     for split in ties {
