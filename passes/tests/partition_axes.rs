@@ -291,6 +291,25 @@ fn a_vocabulary_that_does_not_divide_is_padded() {
 }
 
 #[test]
+fn what_an_axis_has_split_is_not_padded_for_another() {
+    // Two ranks along `x` have 31 rows each. Were these filled up to 32, the second rank's would not follow the first's.
+    let source = LOSS.replace("[10,", "[62,").replace(",10]", ",62]").replace("[4, 10]", "[4, 62]");
+    let m = text::parse(&source).expect("parses");
+    let mut options = axes(&[("x", 2), ("tp", 2)]);
+    let rows = Sharding { dims: vec![vec![AxisId(0)]], ..Sharding::default() };
+    options.given.set_param(0, rows, []);
+    let refused = split(&m, &inputs(&m, 8), &options).expect_err("no dimension is left for tp");
+    assert!(refused.contains("--tp 2: no dimension of the model divides by 2"), "{refused}");
+    // Asked for along both axes, it is split along the first, and the report says so.
+    let both = Sharding { dims: vec![vec![AxisId(0), AxisId(1)]], ..Sharding::default() };
+    let mut options = axes(&[("x", 2), ("y", 2)]);
+    options.given.set_param(0, both, []);
+    let (local, report) = split(&m, &inputs(&m, 8), &options).expect("splits");
+    assert_eq!(report.not_as_asked, [("embed".to_string(), "[x, y]".to_string())]);
+    assert!(report.padded.is_empty() && local.entry().expect("entry").params[0].sharding.sizes.is_empty());
+}
+
+#[test]
 fn padding_changes_nothing_in_random_programs() {
     const PROGRAMS: u64 = 400;
     let (mut padded, mut done) = (0, 0);

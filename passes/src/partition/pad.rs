@@ -7,7 +7,8 @@
 //! a padded table is bounded by the true size first, as the op itself bounds it by the table's.
 //!
 //! The outside does not see the padding: a layout says the true size ([`Sharding::sizes`]), and what is loaded, saved and
-//! compared has that. Padding is for model state only, and only where it is little ([`MOST`], or [`MOST_ASKED`] where a
+//! compared has that. A dimension that is split already is not padded: each block would be, and no layout says so. Padding
+//! is for model state only, and only where it is little ([`MOST`], or [`MOST_ASKED`] where a
 //! layout is asked for): the elements of padding are computed with as all others.
 //!
 //! [`Sharding::sizes`]: msc_ir::module::Sharding::sizes
@@ -57,6 +58,7 @@ pub(super) fn worth(
     let g = module.graph(problem.entry);
     let state = problem.state(g);
     let unsayable = problem.unsayable(g, axis);
+    let split = problem.split(g);
     let mut seen: BTreeSet<AtomId> = BTreeSet::new();
     let mut out = Vec::new();
     for (param, &v) in g.params().iter().enumerate().filter(|(_, v)| state.contains(v)) {
@@ -76,7 +78,10 @@ pub(super) fn worth(
                 None => (padded - size) * MOST <= size,
             };
             let (atoms, is_piece) = (&problem.atoms, problem.atoms.is_piece(atom));
-            let is_fit = !unsayable.contains(&atom) && !atoms.is_whole(atom) && !is_piece;
+            let is_fit = !unsayable.contains(&atom)
+                && !split.contains(&atom)
+                && !atoms.is_whole(atom)
+                && !is_piece;
             if padded > size && wanted && is_fit && can(problem, module, atom) {
                 out.push(Padding { param, dim, size, padded });
             }
@@ -186,9 +191,7 @@ pub(super) fn pad(draft: &Draft, paddings: &[Padding]) -> Result<Option<Draft>> 
             if new.ty(v).shape[d] != n {
                 s.dims.resize(g.ty(old).rank(), Vec::new());
                 s.sizes.resize(g.ty(old).rank(), 0);
-                // What is split already has its size from all blocks.
-                let blocks: usize = s.axes(d).iter().map(|&a| module.mesh.size(a)).product();
-                s.sizes[d] = n * blocks;
+                s.sizes[d] = n;
             }
         }
     }

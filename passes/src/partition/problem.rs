@@ -179,13 +179,26 @@ impl Problem {
         }
     }
 
+    /// The entry's parameters and results with their layouts.
+    fn outside<'a>(&'a self, g: &'a Graph) -> impl Iterator<Item = (ValueId, &'a Sharding)> {
+        let params = g.params().iter().copied().zip(self.info.params.iter().map(|p| &p.sharding));
+        params.chain(g.results().iter().copied().zip(self.info.results.iter().map(|r| &r.sharding)))
+    }
+
+    /// Atoms of dimensions of the entry's values that some axis splits.
+    pub fn split(&self, g: &Graph) -> BTreeSet<AtomId> {
+        let dims = |(v, s): (ValueId, &'_ Sharding)| -> Vec<AtomId> {
+            let split = (0..g.ty(v).rank()).filter(|&d| !s.axes(d).is_empty());
+            split.flat_map(|d| self.atoms.dim(v, d)).collect()
+        };
+        self.outside(g).flat_map(dims).collect()
+    }
+
     /// Atoms of the entry's values that no [`Sharding`] can say are split along an axis: all of a value that the axis
     /// splits already, and those inside of others in a dimension that is cut already in other parts.
     pub fn unsayable(&self, g: &Graph, axis: AxisId) -> BTreeSet<AtomId> {
-        let params = g.params().iter().zip(self.info.params.iter().map(|p| &p.sharding));
-        let results = g.results().iter().zip(self.info.results.iter().map(|r| &r.sharding));
         let mut out = BTreeSet::new();
-        for (&v, s) in params.chain(results) {
+        for (v, s) in self.outside(g) {
             let taken = s.dims.iter().flatten().any(|a| *a == axis);
             for d in 0..g.ty(v).rank() {
                 let mut outer = 1;
