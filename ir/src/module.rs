@@ -110,6 +110,16 @@ impl Sharding {
         }
     }
 
+    /// The layout without the first dimension.
+    pub fn inner(&self) -> Sharding {
+        let rest = |n: usize| 1.min(n);
+        Sharding {
+            dims: self.dims[rest(self.dims.len())..].to_vec(),
+            parts: self.parts[rest(self.parts.len())..].to_vec(),
+            sizes: self.sizes[rest(self.sizes.len())..].to_vec(),
+        }
+    }
+
     /// Whether two layouts say the same.
     pub fn same(&self, other: &Sharding) -> bool {
         let n = self.dims.len().max(other.dims.len());

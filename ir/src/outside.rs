@@ -4,7 +4,7 @@
 //! *stack*: one behind the other along a leading dimension that is not the outside's, so that a mesh axis deals whole
 //! parameters (experts) to ranks. An [`Outside`] takes stacks apart again.
 
-use crate::module::{Entry, Member, ParamInfo, ResultInfo, Sharding};
+use crate::module::{Entry, Member, ParamInfo, ResultInfo};
 use std::collections::BTreeMap;
 
 /// Where a tensor of the outside lies.
@@ -25,16 +25,6 @@ pub struct Outside {
     pub params: Vec<Held>,
     /// Where each result is.
     pub results: Vec<Held>,
-}
-
-/// A layout without its first dimension.
-fn inner(s: &Sharding) -> Sharding {
-    let rest = |n: usize| 1.min(n);
-    Sharding {
-        dims: s.dims[rest(s.dims.len())..].to_vec(),
-        parts: s.parts[rest(s.parts.len())..].to_vec(),
-        sizes: s.sizes[rest(s.sizes.len())..].to_vec(),
-    }
 }
 
 /// For each tensor of the outside where it is. Members say which it is; the others take the numbers left, in order.
@@ -82,7 +72,7 @@ impl Outside {
                 Some(m) => ParamInfo {
                     name: p.stack[m].name.clone(),
                     alias,
-                    sharding: inner(&p.sharding),
+                    sharding: p.sharding.inner(),
                     stack: Vec::new(),
                 },
                 None => ParamInfo { alias, ..p.clone() },
@@ -93,7 +83,7 @@ impl Outside {
             entry.results.push(match h.member {
                 Some(m) => ResultInfo {
                     name: r.stack[m].name.clone(),
-                    sharding: inner(&r.sharding),
+                    sharding: r.sharding.inner(),
                     stack: Vec::new(),
                 },
                 None => r.clone(),
@@ -106,7 +96,7 @@ impl Outside {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::module::{AxisId, GraphId};
+    use crate::module::{AxisId, GraphId, Sharding};
 
     fn entry() -> Entry {
         let member = |name: &str, number| Member { name: name.into(), number };

@@ -58,14 +58,7 @@ impl Laid<'_> {
         match self.member {
             None => (self.local.clone(), self.sharding.clone()),
             Some(_) => {
-                let rest = |n: usize| 1.min(n);
-                let s = self.sharding;
-                let inner = Sharding {
-                    dims: s.dims[rest(s.dims.len())..].to_vec(),
-                    parts: s.parts[rest(s.parts.len())..].to_vec(),
-                    sizes: s.sizes[rest(s.sizes.len())..].to_vec(),
-                };
-                (self.local.with_shape(self.local.shape.iter().skip(1).copied()), inner)
+                (self.local.with_shape(self.local.shape.iter().skip(1).copied()), self.sharding.inner())
             }
         }
     }

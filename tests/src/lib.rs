@@ -9,7 +9,8 @@ pub mod near;
 use msc_frontends::npz;
 use msc_ir::interp::{Mode, run_ranks};
 use msc_ir::module::Sharding;
-use msc_ir::outside::{Held, Outside};
+use msc_ir::outside::Outside;
+use msc_ir::testing::stack::stacked;
 use msc_ir::{Module, Storage, Tensor};
 use msc_runtime::layout::Block;
 use std::path::PathBuf;
@@ -55,29 +56,6 @@ pub fn block(module: &Module, t: &Tensor, s: &Sharding, rank: usize) -> Tensor {
     let mut bytes = vec![0; local.bytes()];
     Block::of_rank(&local, s, &module.mesh, rank).cut(t.data.bytes(), &mut bytes);
     Tensor::new(local.shape, Storage::from_bytes(local.dtype, &bytes))
-}
-
-/// Tensors of the outside as an entry of `slots` tensors holds them.
-///
-/// # Panics
-/// If the members of a stack are not of one type.
-pub fn stacked(held: &[Held], slots: usize, tensors: &[Tensor]) -> Vec<Tensor> {
-    let mut members: Vec<Vec<(Option<usize>, &Tensor)>> = vec![Vec::new(); slots];
-    for (h, t) in held.iter().zip(tensors) {
-        members[h.slot].push((h.member, t));
-    }
-    let whole = |mut list: Vec<(Option<usize>, &Tensor)>| {
-        list.sort_by_key(|(m, _)| *m);
-        let first = list[0].1;
-        if list[0].0.is_none() {
-            return first.clone();
-        }
-        assert!(list.iter().all(|(_, t)| t.ty() == first.ty()));
-        let bytes: Vec<u8> = list.iter().flat_map(|(_, t)| t.data.bytes().to_vec()).collect();
-        let shape = std::iter::once(list.len()).chain(first.shape.iter().copied());
-        Tensor::new(shape, Storage::from_bytes(first.dtype(), &bytes))
-    };
-    members.into_iter().map(whole).collect()
 }
 
 /// Runs the default entry of a partitioned module on all ranks, from the whole inputs. Returns each rank's

@@ -37,7 +37,7 @@ pub fn page(e: &Examined) -> String {
     );
     out.push_str("<table><tr><th>operation</th><th>sites</th><th>executed a step</th></tr>\n");
     for (kind, f) in &e.report.fusions {
-        let _ = writeln!(out, "<tr><td>{kind}</td><td>{}</td><td>{}</td></tr>", f.sites, f.executed);
+        row(&[kind, &f.sites.to_string(), &f.executed.to_string()], &mut out);
     }
     out.push_str("</table>\n");
     let by_region = sites::by_region(e);
@@ -83,19 +83,13 @@ fn of_region(e: &Examined, region: &RegionReport, sites: &[Site], out: &mut Stri
             let _ = write!(out, "<br><code>{}</code>", escaped(f));
         }
         out.push_str("</p><table>");
-        s.inputs.iter().for_each(|c| row("takes", c, out));
-        s.outputs.iter().for_each(|c| row("gives", c, out));
+        s.inputs.iter().for_each(|c| border("takes", c, out));
+        s.outputs.iter().for_each(|c| border("gives", c, out));
         out.push_str("</table>");
         if !s.links.is_empty() {
             out.push_str("<p>spelled otherwise on the way:</p><table>");
             for l in &s.links {
-                let _ = write!(
-                    out,
-                    "<tr><td>{}</td><td>{}</td><td>{}</td></tr>",
-                    escaped(&l.rule),
-                    escaped(&l.formula),
-                    escaped(&l.location)
-                );
+                row(&[&l.rule, &l.formula, &l.location], out);
             }
             out.push_str("</table>");
         }
@@ -103,14 +97,13 @@ fn of_region(e: &Examined, region: &RegionReport, sites: &[Site], out: &mut Stri
     }
 }
 
-fn row(what: &str, c: &Cut, out: &mut String) {
-    let _ = write!(
-        out,
-        "<tr><td>{what}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
-        escaped(&c.name),
-        escaped(&c.ty),
-        escaped(&c.value)
-    );
+fn border(what: &str, c: &Cut, out: &mut String) {
+    row(&[what, &c.name, &c.ty, &c.value], out);
+}
+
+fn row(cells: &[&str], out: &mut String) {
+    let cells: String = cells.iter().map(|c| format!("<td>{}</td>", escaped(c))).collect();
+    let _ = writeln!(out, "<tr>{cells}</tr>");
 }
 
 /// A box of a picture.
@@ -210,14 +203,7 @@ fn near(e: &Examined, out: &mut String) {
         let _ = write!(out, "<h3>{operation}</h3><table>");
         for n in places {
             let help = if n.help.is_empty() { String::new() } else { format!("; {}", n.help) };
-            let _ = write!(
-                out,
-                "<tr><td>{}</td><td>{}</td><td>{}{}</td></tr>",
-                escaped(&n.location),
-                escaped(&n.rule),
-                escaped(&n.why),
-                escaped(&help)
-            );
+            row(&[&n.location, &n.rule, &format!("{}{help}", n.why)], out);
         }
         out.push_str("</table>\n");
     }

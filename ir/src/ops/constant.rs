@@ -32,6 +32,21 @@ impl ConstantOp {
     }
 }
 
+/// Adds a tensor of one value to a graph.
+///
+/// # Errors
+/// As [`Graph::add`].
+pub fn splat(
+    module: &mut Module,
+    graph: &mut Graph,
+    ty: TensorType,
+    value: f64,
+    loc: LocId,
+) -> Result<ValueId> {
+    let id = module.constants.intern_splat(ty, value);
+    graph.add1(module, ConstantOp { id }, &[], loc)
+}
+
 impl Operation for ConstantOp {
     fn name(&self) -> &'static str {
         "constant"
@@ -94,8 +109,7 @@ impl Operation for ConstantOp {
             operands.push(match starts.get(&d) {
                 Some(s) => s.value,
                 None if global.shape[d] == results[0].shape[d] => {
-                    let zero = module.constants.intern_splat(TensorType::scalar(Slice::START), 0.0);
-                    graph.add1(module, ConstantOp { id: zero }, &[], loc)?
+                    splat(module, graph, TensorType::scalar(Slice::START), 0.0, loc)?
                 }
                 None => {
                     return Err(IrError::unsupported(

@@ -11,7 +11,7 @@ use crate::location::LocId;
 use crate::module::Module;
 use crate::op::{Op, Operation};
 use crate::ops::broadcast::BroadcastInDim;
-use crate::ops::constant::ConstantOp;
+use crate::ops::constant::splat;
 use crate::ops::select::Select;
 use crate::tensor::{IndexSpace, Tensor};
 use crate::types::{Shape, TensorType, strides};
@@ -254,8 +254,7 @@ impl Operation for Gather {
         let dims: Shape = (0..results[0].rank()).filter(|d| !self.offset_dims.contains(d)).collect();
         let mask =
             graph.add1(module, BroadcastInDim { shape: results[0].shape.clone(), dims }, &[mask], loc)?;
-        let zero = module.constants.intern_splat(results[0].clone(), 0.0);
-        let zero = graph.add1(module, ConstantOp { id: zero }, &[], loc)?;
+        let zero = splat(module, graph, results[0].clone(), 0.0, loc)?;
         graph.add(module, Select::Select, &[mask, got, zero], loc)
     }
 }

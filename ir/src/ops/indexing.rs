@@ -10,7 +10,7 @@ use crate::ops::binary::BinaryKind;
 use crate::ops::broadcast::BroadcastInDim;
 use crate::ops::compare::{Compare, Direction};
 use crate::ops::concatenate::Concatenate;
-use crate::ops::constant::ConstantOp;
+use crate::ops::constant::splat;
 use crate::ops::convert::Convert;
 use crate::ops::reshape::Reshape;
 use crate::ops::select::Select;
@@ -144,8 +144,7 @@ pub(crate) fn scalar(
     value: f64,
     loc: LocId,
 ) -> Result<ValueId> {
-    let id = module.constants.intern_splat(TensorType::scalar(dtype), value);
-    graph.add1(module, ConstantOp { id }, &[], loc)
+    splat(module, graph, TensorType::scalar(dtype), value, loc)
 }
 
 fn one_component(
@@ -171,8 +170,7 @@ fn one_component(
 fn in_range(module: &mut Module, graph: &mut Graph, x: ValueId, size: usize, loc: LocId) -> Result<ValueId> {
     let ty = graph.ty(x).clone();
     let mut against = |direction, bound: f64| -> Result<ValueId> {
-        let b = module.constants.intern_splat(ty.clone(), bound);
-        let b = graph.add1(module, ConstantOp { id: b }, &[], loc)?;
+        let b = splat(module, graph, ty.clone(), bound, loc)?;
         graph.add1(module, Compare { direction, total_order: false }, &[x, b], loc)
     };
     let ge = against(Direction::Ge, 0.0)?;

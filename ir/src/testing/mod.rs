@@ -8,6 +8,7 @@ pub mod models;
 pub mod reducers;
 pub mod rng;
 pub mod split;
+pub mod stack;
 
 pub use cases::Case;
 pub use rng::Rng;

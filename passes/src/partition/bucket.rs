@@ -115,12 +115,12 @@ fn order(g: &Graph) -> Vec<OpId> {
 
 /// Deals a graph's collectives to buckets: an op joins the open bucket of its key unless it waits for it, or something
 /// that may not wait does.
-fn buckets(module: &Module, g: &Graph) -> Vec<Bucket> {
+fn buckets(module: &Module, g: &Graph, order: &[OpId]) -> Vec<Bucket> {
     let mut all: Vec<Bucket> = Vec::new();
     let mut open: BTreeMap<Key, usize> = BTreeMap::new();
     // Of each value, the buckets that it waits for directly.
     let mut after: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); g.value_count()];
-    for id in order(g) {
+    for &id in order {
         let data = g.op(id);
         let mut waits: BTreeSet<usize> = BTreeSet::new();
         data.operands.iter().for_each(|v| waits.extend(&after[v.0 as usize]));
@@ -162,12 +162,13 @@ fn buckets(module: &Module, g: &Graph) -> Vec<Bucket> {
 /// Where a joined collective does not infer; that would be a bug here.
 pub(super) fn join(draft: &mut Draft) -> Result<()> {
     for id in msc_ir::ops::call::reachable(&draft.module) {
-        let joined = buckets(&draft.module, draft.module.graph(id));
+        let order = order(draft.module.graph(id));
+        let joined = buckets(&draft.module, draft.module.graph(id), &order);
         if joined.is_empty() {
             continue;
         }
         let source = draft.module.take_graph(id);
-        let made = rebuilt(&mut draft.module, &source, &joined)?;
+        let made = rebuilt(&mut draft.module, &source, &order, &joined)?;
         let mut facts = std::mem::take(&mut draft.facts);
         let old: Vec<(ValueId, Fact)> = facts
             .range((id, ValueId(0))..=(id, ValueId(u32::MAX)))
@@ -218,12 +219,11 @@ struct Rebuilt {
 
 /// Ops and buckets in an order in which definitions precede uses, otherwise as before; a bucket stands where its last
 /// member stood.
-fn rebuilt(module: &mut Module, source: &Graph, joined: &[Bucket]) -> Result<Rebuilt> {
+fn rebuilt(module: &mut Module, source: &Graph, order: &[OpId], joined: &[Bucket]) -> Result<Rebuilt> {
     let mut bucket_of: BTreeMap<OpId, usize> = BTreeMap::new();
     for (b, bucket) in joined.iter().enumerate() {
         bucket_of.extend(bucket.members.iter().map(|&m| (m, b)));
     }
-    let order = order(source);
     let mut position = vec![0usize; source.op_count()];
     order.iter().enumerate().for_each(|(i, op)| position[op.0 as usize] = i);
     // A node is the position of an op, or of the last member of a bucket.
@@ -233,7 +233,7 @@ fn rebuilt(module: &mut Module, source: &Graph, joined: &[Bucket]) -> Result<Reb
     };
     let mut waits: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); order.len()];
     let mut wakes: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); order.len()];
-    for &op in &order {
+    for &op in order {
         for v in &source.op(op).operands {
             if let Some((def, _)) = source.def(*v) {
                 waits[node(op)].insert(node(def));

@@ -46,12 +46,9 @@ impl Anchor {
     /// An atom of a value.
     pub fn of(problem: &Problem, graph: GraphId, value: ValueId, atom: AtomId) -> Option<Anchor> {
         let scope = problem.atoms.scope_of(graph)?;
-        (0..problem.atoms.rank_in(scope, value)).find_map(|dim| {
-            let list = problem.atoms.dim_in(scope, value, dim);
-            let at = list.iter().position(|a| *a == atom)?;
-            let inner = list[at + 1..].iter().map(|&b| problem.atoms.size(b)).product();
-            Some(Anchor { graph, value, dim, size: problem.atoms.size(atom), inner })
-        })
+        let (dim, list, at) = problem.find(scope, value, |a| a == atom)?;
+        let inner = list[at + 1..].iter().map(|&b| problem.atoms.size(b)).product();
+        Some(Anchor { graph, value, dim, size: problem.atoms.size(atom), inner })
     }
 
     /// The atom's size.
@@ -181,43 +178,33 @@ pub(super) fn attempt(
 ) -> Result<Option<Done>> {
     let mut draft = draft.clone();
     let name = draft.module.mesh.axes[axis.0 as usize].name.clone();
-    let parts = experts.beside_data;
     let mut anchors = [Followed::at(experts.at.iter().copied()), Followed::at(data)];
     for round in 0..ROUNDS {
         let mut problem = Problem::new(&draft.module)?;
-        let mut atoms = [None, None];
-        for (followed, atom) in anchors.iter().zip(&mut atoms) {
-            *atom = match followed.one(&mut problem) {
-                Some(found) => found,
-                None => return Ok(None),
-            };
+        if !anchors.iter().all(|followed| followed.identify(&mut problem)) {
+            return Ok(None);
         }
-        // An atom that became another's part since is found again.
-        for (followed, atom) in anchors.iter().zip(&mut atoms) {
-            *atom = followed.0.first().and_then(|a| a.atom(&problem));
-        }
-        let [experts, data] = atoms;
+        let [of_experts, of_data] = anchors.each_ref().map(|f| f.0.first().and_then(|a| a.atom(&problem)));
         let mut cuts = Vec::new();
         let mut cut = 0;
         // Where the batch is dealt to experts, the same dimension of experts is on both sides: first they are parted.
-        let first = match (experts, data) {
-            (Some(e), Some(d)) if round == 0 && parts => {
+        let region = match (of_experts, of_data) {
+            (Some(e), Some(d)) if round == 0 && experts.beside_data => {
                 Some(region::region(&problem, &draft.module, e, d, draft.module.mesh.size(axis)))
             }
             _ => None,
         };
-        let first = first.as_ref().map_or(Beside::Nothing, Beside::Region);
-        let later = experts.map_or(Beside::Nothing, Beside::Atom);
-        let turns = [(1, data, first), (0, experts, Beside::Nothing), (1, data, later)];
-        let skipped = usize::from(!matches!(first, Beside::Region(_)));
-        for (which, atom, beside) in turns.into_iter().skip(skipped) {
+        let first = region.as_ref().map(|r| (1, of_data, Beside::Region(r)));
+        let beside = of_experts.map_or(Beside::Nothing, Beside::Atom);
+        let turns = [(0, of_experts, Beside::Nothing), (1, of_data, beside)];
+        for (which, atom, beside) in first.into_iter().chain(turns) {
             let Some(atom) = atom.filter(|_| cuts.is_empty()) else { continue };
             let why = format!("{name} splits {}", problem.name(&draft.module, atom));
             cuts = isolate::cuts(&problem, &draft.module, axis, atom, beside, &why);
             cut = which;
         }
-        let split: BTreeSet<AtomId> = experts.into_iter().chain(data).collect();
-        let Some(atom) = [experts, data][cut].filter(|_| !cuts.is_empty()) else {
+        let split: BTreeSet<AtomId> = of_experts.into_iter().chain(of_data).collect();
+        let Some(atom) = [of_experts, of_data][cut].filter(|_| !cuts.is_empty()) else {
             if split.is_empty() || split.iter().any(|&a| problem.atoms.is_whole(a)) {
                 return Ok(None);
             }
@@ -240,7 +227,8 @@ pub(super) fn attempt(
     Ok(None)
 }
 
-/// An atom wherever it comes out of what was set apart: no op ties those places, but all are to be split alike.
+/// An atom wherever it comes out of what was set apart: no op ties those places, but all are to be split alike. And
+/// whether there is one to follow.
 struct Followed(Vec<Anchor>, bool);
 
 impl Followed {
@@ -250,14 +238,13 @@ impl Followed {
         Followed(places, some)
     }
 
-    /// The one atom of all places, or that nothing is followed; `None` if it was lost.
-    fn one(&self, problem: &mut Problem) -> Option<Option<AtomId>> {
-        if !self.1 {
-            return Some(None);
-        }
+    /// Makes the atoms of all places one; false if what is followed was lost.
+    fn identify(&self, problem: &mut Problem) -> bool {
         let found: Option<Vec<AtomId>> = self.0.iter().map(|a| a.atom(problem)).collect();
-        let found = found.filter(|f| !f.is_empty())?;
-        problem.atoms.identify(&found);
-        self.0[0].atom(problem).map(Some)
+        match found {
+            Some(found) if !found.is_empty() => problem.atoms.identify(&found),
+            _ => return !self.1,
+        }
+        self.0[0].atom(problem).is_some()
     }
 }

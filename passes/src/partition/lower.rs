@@ -8,14 +8,14 @@ use super::SplitReport;
 use super::facts::{Draft, Fact, Facts, op_at};
 use super::predict::executions;
 use super::problem::{Problem, Split};
-use super::sums::{inner_nodes, leaves};
+use super::sums::{inner_nodes, leaves, tree};
 use crate::error::{PassError, Result};
 use msc_ir::factor::{FactorKind, Start, Starts};
 use msc_ir::graph::{OpId, ValueId};
 use msc_ir::ops::binary::BinaryKind;
 use msc_ir::ops::call::Call;
 use msc_ir::ops::collective::Collective;
-use msc_ir::ops::constant::ConstantOp;
+use msc_ir::ops::constant::splat;
 use msc_ir::ops::slice::Slice;
 use msc_ir::ops::while_loop::While;
 use msc_ir::{DType, Graph, GraphId, LocId, Module, Monoid, Op, Operation, TensorType};
@@ -216,14 +216,7 @@ impl Lowering<'_> {
             return Ok(());
         }
         // A tree without partial leaves keeps its shape: its inner nodes are built here, deepest first.
-        let mut tree = vec![id];
-        let mut at = 0;
-        while at < tree.len() {
-            let deeper = self.source.op(tree[at]).operands.iter().filter_map(|&v| self.source.def(v));
-            tree.extend(deeper.map(|(d, _)| d).filter(|d| inner[d.0 as usize]));
-            at += 1;
-        }
-        for &op in tree.iter().rev() {
+        for &op in tree(self.source, id, inner).iter().rev() {
             self.plain(module, op)?;
         }
         Ok(())
@@ -381,8 +374,7 @@ impl Lowering<'_> {
             return Ok(v);
         }
         let index = self.graph.add1(module, Collective::AxisIndex { axis: self.split.axis }, &[], loc)?;
-        let id = module.constants.intern_splat(TensorType::scalar(DType::I32), size as f64);
-        let by = self.graph.add1(module, ConstantOp { id }, &[], loc)?;
+        let by = splat(module, &mut self.graph, TensorType::scalar(DType::I32), size as f64, loc)?;
         let v = self.graph.add1(module, BinaryKind::Multiply, &[index, by], loc)?;
         self.positions.insert(size, v);
         Ok(v)

@@ -29,10 +29,10 @@ pub(super) fn set_apart(module: &mut Module, graphs: &[GraphId]) -> Result<()> {
         if ops.is_empty() {
             continue;
         }
-        let (rest, sums, apart_now) = divided(source, &ops)?;
+        let Divided { rest, sums, takes, results } = divided(source, &ops)?;
         let sums = module.add_graph(sums);
         module.set_graph(id, rest);
-        apart.insert(id, Apart { sums, ..apart_now });
+        apart.insert(id, Apart { sums, takes, results });
     }
     for &id in graphs {
         let source = module.graph(id);
@@ -43,6 +43,14 @@ pub(super) fn set_apart(module: &mut Module, graphs: &[GraphId]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// A graph, and its measures, as an [`Apart`] says.
+struct Divided {
+    rest: Graph,
+    sums: Graph,
+    takes: Vec<Taken>,
+    results: Vec<(bool, usize)>,
 }
 
 /// A graph whose measures are in another.
@@ -106,7 +114,7 @@ fn measures(g: &Graph) -> BTreeSet<OpId> {
 }
 
 /// The graph without its measures, and the measures.
-fn divided(source: &Graph, ops: &BTreeSet<OpId>) -> Result<(Graph, Graph, Apart)> {
+fn divided(source: &Graph, ops: &BTreeSet<OpId>) -> Result<Divided> {
     let measured = |v: ValueId| source.def(v).is_some_and(|(d, _)| ops.contains(&d));
     let mut rest = Graph::new(source.name.clone());
     let mut map: Vec<Option<ValueId>> = vec![None; source.value_count()];
@@ -118,7 +126,7 @@ fn divided(source: &Graph, ops: &BTreeSet<OpId>) -> Result<(Graph, Graph, Apart)
     }
     let mut sums = Graph::new(format!("{}_sums", source.name));
     let mut here: Vec<Option<ValueId>> = vec![None; source.value_count()];
-    let mut apart = Apart { sums: GraphId(0), takes: Vec::new(), results: Vec::new() };
+    let mut takes = Vec::new();
     for (id, data) in source.ops().filter(|(id, _)| ops.contains(id)) {
         for &v in &data.operands {
             if here[v.0 as usize].is_some() {
@@ -136,19 +144,19 @@ fn divided(source: &Graph, ops: &BTreeSet<OpId>) -> Result<(Graph, Graph, Apart)
                 },
             };
             here[v.0 as usize] = Some(sums.add_param(source.ty(v).clone()));
-            apart.takes.push(taken);
+            takes.push(taken);
         }
         sums.copy_op(source, id, &mut here)?;
     }
-    let (mut kept, mut made) = (Vec::new(), Vec::new());
+    let (mut kept, mut made, mut results) = (Vec::new(), Vec::new(), Vec::new());
     for &r in source.results() {
         let (list, from) = if measured(r) { (&mut made, &here) } else { (&mut kept, &map) };
-        apart.results.push((measured(r), list.len()));
+        results.push((measured(r), list.len()));
         list.extend(from[r.0 as usize]);
     }
     rest.set_results(kept);
     sums.set_results(made);
-    Ok((rest, sums, apart))
+    Ok(Divided { rest, sums, takes, results })
 }
 
 /// A graph whose calls of divided graphs are two.
@@ -159,18 +167,13 @@ fn called(module: &Module, source: &Graph, apart: &BTreeMap<GraphId, Apart>) -> 
         map[p.0 as usize] = Some(out.add_param(source.ty(p).clone()));
     }
     for (id, data) in source.ops() {
-        let (graph, apart) = match &data.op {
-            Op::Call(c) => match apart.get(&c.graph) {
-                Some(a) => (c.graph, a),
-                None => {
-                    out.copy_op(source, id, &mut map)?;
-                    continue;
-                }
-            },
-            _ => {
-                out.copy_op(source, id, &mut map)?;
-                continue;
-            }
+        let divided = match &data.op {
+            Op::Call(c) => apart.get(&c.graph).map(|a| (c.graph, a)),
+            _ => None,
+        };
+        let Some((graph, apart)) = divided else {
+            out.copy_op(source, id, &mut map)?;
+            continue;
         };
         let operands: Vec<ValueId> = data.operands.iter().filter_map(|v| map[v.0 as usize]).collect();
         let kept = out.add(module, Call { graph }, &operands, data.loc)?;

@@ -22,7 +22,8 @@ use msc_ir::graph::{OpData, OpId, ValueId};
 use msc_ir::module::AxisId;
 use msc_ir::ops::binary::BinaryKind;
 use msc_ir::ops::compare::{Compare, Direction};
-use msc_ir::ops::constant::ConstantOp;
+use msc_ir::ops::concatenate::Concatenate;
+use msc_ir::ops::constant::splat;
 use msc_ir::ops::iota::Iota;
 use msc_ir::ops::reshape::Reshape;
 use msc_ir::ops::select::Select;
@@ -78,10 +79,8 @@ pub(super) fn worth(
                 None => (padded - size) * MOST <= size,
             };
             let (atoms, is_piece) = (&problem.atoms, problem.atoms.is_piece(atom));
-            let is_fit = !unsayable.contains(&atom)
-                && !split.contains(&atom)
-                && !atoms.is_whole(atom)
-                && !is_piece;
+            let is_fit =
+                !unsayable.contains(&atom) && !split.contains(&atom) && !atoms.is_whole(atom) && !is_piece;
             if padded > size && wanted && is_fit && can(problem, module, atom) {
                 out.push(Padding { param, dim, size, padded });
             }
@@ -292,13 +291,10 @@ impl Padded<'_> {
 
     /// Where an atom lies in a value.
     fn place(&self, v: ValueId, atom: AtomId) -> Option<Inside> {
-        (0..self.source.ty(v).rank()).find_map(|dim| {
-            let list = self.problem.atoms.dim_in(self.scope, v, dim);
-            let at = list.iter().position(|a| *a == atom)?;
-            let outer = list[..at].iter().map(|&a| self.size(a)).product();
-            let inner = list[at + 1..].iter().map(|&a| self.size(a)).product();
-            Some(Inside { dim, outer, inner })
-        })
+        let (dim, list, at) = self.problem.find(self.scope, v, |a| a == atom)?;
+        let outer = list[..at].iter().map(|&a| self.size(a)).product();
+        let inner = list[at + 1..].iter().map(|&a| self.size(a)).product();
+        Some(Inside { dim, outer, inner })
     }
 
     /// A value whose padding along an atom is the neutral element.
@@ -333,13 +329,13 @@ impl Padded<'_> {
         let (shape, dim) = if is_alone { (ty.shape.clone(), at.dim) } else { (open, at.dim + 1) };
         let counted = TensorType { dtype: DType::I32, shape };
         let index = self.graph.add1(module, Iota { ty: counted.clone(), dim }, &[], loc)?;
-        let limit = self.splat(module, counted, size as f64, loc)?;
+        let limit = splat(module, &mut self.graph, counted, size as f64, loc)?;
         let inside = Compare { direction: Direction::Lt, total_order: false };
         let mut inside = self.graph.add1(module, inside, &[index, limit], loc)?;
         if !is_alone {
             inside = self.graph.add1(module, Reshape { shape: ty.shape.clone() }, &[inside], loc)?;
         }
-        let other = self.splat(module, ty, neutral, loc)?;
+        let other = splat(module, &mut self.graph, ty, neutral, loc)?;
         let made = self.graph.add1(module, Select::Select, &[inside, v, other], loc)?;
         self.masked.insert(key, made);
         Ok(made)
@@ -358,7 +354,7 @@ impl Padded<'_> {
         let ty = self.graph.ty(indices).clone();
         let last = size as f64 - 1.0;
         if vector >= ty.rank() || ty.shape[vector] == 1 {
-            let last = self.splat(module, ty, last, loc)?;
+            let last = splat(module, &mut self.graph, ty, last, loc)?;
             return Ok(self.graph.add1(module, BinaryKind::Minimum, &[indices, last], loc)?);
         }
         // The component alone, bounded, between those before and behind it.
@@ -373,18 +369,13 @@ impl Padded<'_> {
             let mut part =
                 self.graph.add1(module, Slice::Static { start, limit, stride }, &[indices], loc)?;
             if from == component {
-                let last = self.splat(module, self.graph.ty(part).clone(), last, loc)?;
+                let ty = self.graph.ty(part).clone();
+                let last = splat(module, &mut self.graph, ty, last, loc)?;
                 part = self.graph.add1(module, BinaryKind::Minimum, &[part, last], loc)?;
             }
             parts.push(part);
         }
-        let join = msc_ir::ops::concatenate::Concatenate { dim: vector };
-        Ok(self.graph.add1(module, join, &parts, loc)?)
-    }
-
-    fn splat(&mut self, module: &mut Module, ty: TensorType, value: f64, loc: LocId) -> Result<ValueId> {
-        let id = module.constants.intern_splat(ty, value);
-        Ok(self.graph.add1(module, ConstantOp { id }, &[], loc)?)
+        Ok(self.graph.add1(module, Concatenate { dim: vector }, &parts, loc)?)
     }
 }
 

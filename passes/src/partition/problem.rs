@@ -78,14 +78,26 @@ impl Problem {
         Ok(Problem { atoms, entry: info.graph, info, first: OnceLock::new() })
     }
 
-    /// Where a split's atom lies in a value of a scope, if the value has one.
-    pub fn place(&self, scope: usize, v: ValueId, split: &Split) -> Option<Place> {
+    /// The first dimension of a value of a scope with an atom that `is` is true of: the dimension, its atoms, and which of
+    /// them it is.
+    pub fn find(
+        &self,
+        scope: usize,
+        v: ValueId,
+        is: impl Fn(AtomId) -> bool,
+    ) -> Option<(usize, AtomList, usize)> {
         (0..self.atoms.rank_in(scope, v)).find_map(|dim| {
             let list = self.atoms.dim_in(scope, v, dim);
-            let at = list.iter().position(|a| split.atoms.contains(a))?;
-            let outer = list[..at].iter().map(|&a| self.atoms.size(a)).product();
-            Some(Place { dim, outer, size: self.atoms.size(list[at]) })
+            let at = list.iter().position(|&a| is(a))?;
+            Some((dim, list, at))
         })
+    }
+
+    /// Where a split's atom lies in a value of a scope, if the value has one.
+    pub fn place(&self, scope: usize, v: ValueId, split: &Split) -> Option<Place> {
+        let (dim, list, at) = self.find(scope, v, |a| split.atoms.contains(&a))?;
+        let outer = list[..at].iter().map(|&a| self.atoms.size(a)).product();
+        Some(Place { dim, outer, size: self.atoms.size(list[at]) })
     }
 
     /// The type of a value of a scope on one rank of the split's axis.
@@ -159,7 +171,7 @@ impl Problem {
         out
     }
 
-    /// An atom in words: a parameter's dimension, or its size.
+    /// An atom in words: a parameter's dimension, or its size. Atoms are not identified with others any more then.
     pub fn name(&self, module: &Module, atom: AtomId) -> String {
         let first = self.first.get_or_init(|| {
             let g = module.graph(self.entry);

@@ -26,6 +26,23 @@ pub(super) fn inner_nodes(g: &Graph) -> Vec<bool> {
     inner
 }
 
+/// The last addition of each tree.
+pub(super) fn roots<'a>(g: &'a Graph, inner: &'a [bool]) -> impl Iterator<Item = OpId> + 'a {
+    g.ops().map(|(op, _)| op).filter(|&op| is_add(g, op) && !inner[op.0 as usize])
+}
+
+/// The additions of a tree, its last one first and each before those that it adds.
+pub(super) fn tree(g: &Graph, root: OpId, inner: &[bool]) -> Vec<OpId> {
+    let mut out = vec![root];
+    let mut at = 0;
+    while at < out.len() {
+        let deeper = g.op(out[at]).operands.iter().filter_map(|&v| g.def(v)).map(|(d, _)| d);
+        out.extend(deeper.filter(|d| inner[d.0 as usize]));
+        at += 1;
+    }
+    out
+}
+
 /// The leaves of the tree of additions under `root`, left to right.
 pub(super) fn leaves(g: &Graph, root: OpId, inner: &[bool]) -> Vec<ValueId> {
     let mut out = Vec::new();

@@ -2,9 +2,10 @@
 
 use msc_ir::interp::{Mode, run, run_ranks};
 use msc_ir::module::{Mesh, MeshAxis, Sharding};
-use msc_ir::outside::{Held, Outside};
+use msc_ir::outside::Outside;
 use msc_ir::tensor::IndexSpace;
 use msc_ir::testing::split::compare;
+use msc_ir::testing::stack::stacked;
 use msc_ir::testing::{Rng, graphs};
 use msc_ir::{Module, Storage, Tensor, TensorType};
 use msc_passes::PassError;
@@ -162,25 +163,6 @@ fn padded_block(
     Tensor::new(shape, Storage::from_f64s(t.dtype(), &values))
 }
 
-/// Tensors of the outside as an entry of `slots` tensors holds them.
-fn held(places: &[Held], slots: usize, tensors: &[Tensor]) -> Vec<Tensor> {
-    let mut members: Vec<Vec<(Option<usize>, &Tensor)>> = vec![Vec::new(); slots];
-    for (h, t) in places.iter().zip(tensors) {
-        members[h.slot].push((h.member, t));
-    }
-    let whole = |mut list: Vec<(Option<usize>, &Tensor)>| {
-        list.sort_by_key(|(m, _)| *m);
-        let first = list[0].1;
-        if list[0].0.is_none() {
-            return first.clone();
-        }
-        let values: Vec<f64> = list.iter().flat_map(|(_, t)| t.data.to_f64s()).collect();
-        let shape = std::iter::once(list.len()).chain(first.shape.iter().copied());
-        Tensor::new(shape, Storage::from_f64s(first.dtype(), &values))
-    };
-    members.into_iter().map(whole).collect()
-}
-
 /// Splits a program and compares every rank's results with its blocks of the whole ones.
 #[allow(dead_code)]
 pub fn split(m: &Module, inputs: &[Tensor], options: &Options) -> Result<(Module, Report), String> {
@@ -193,8 +175,8 @@ pub fn split(m: &Module, inputs: &[Tensor], options: &Options) -> Result<(Module
     let want = run(m, m.entry().expect("entry").graph, inputs, Mode::Wide).map_err(|e| e.to_string())?;
     let entry = local.entry().expect("entry");
     let outside = Outside::of(entry)?;
-    let inputs = held(&outside.params, entry.params.len(), inputs);
-    let want = held(&outside.results, entry.results.len(), &want);
+    let inputs = stacked(&outside.params, entry.params.len(), inputs);
+    let want = stacked(&outside.results, entry.results.len(), &want);
     let types = local.graph(entry.graph).param_types();
     let rows: Vec<Vec<Tensor>> = (0..local.mesh.ranks())
         .map(|r| {

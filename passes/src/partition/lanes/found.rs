@@ -79,16 +79,7 @@ impl Bundles<'_> {
                 all.dedup();
                 let mut seen = BTreeSet::new();
                 all.retain(|b| seen.insert(*b) && self.is_open(g));
-                let at = |b: usize| {
-                    let mut at: Vec<Vec<usize>> = vec![Vec::new(); self.lanes_of(b)];
-                    for (n, &v) in list.iter().enumerate() {
-                        if let Some((_, lane)) = self.of(g, v).filter(|o| o.0 == b) {
-                            at[lane].push(n);
-                        }
-                    }
-                    rows(&at)
-                };
-                all.into_iter().flat_map(at).collect()
+                all.into_iter().flat_map(|b| self.positions(g, list, b)).collect()
             };
             let taken = bundles(graph.params());
             let mut given = bundles(graph.results());

@@ -3,9 +3,9 @@
 //! An op that uses one lane is tied to those that use the others alike. Calls carry ties into the graphs they call, and
 //! results back out. Additions that meet several lanes are sums over them, and end the lanes.
 
-use super::super::sums::{inner_nodes, leaves};
+use super::super::sums::{inner_nodes, tree};
 use super::batch;
-use super::seeds::is_sum;
+use super::seeds::over_lanes;
 use super::tie::Bundles;
 use msc_ir::graph::{OpId, ValueId};
 use msc_ir::{GraphId, Op, TensorType};
@@ -57,7 +57,9 @@ fn lane(bundles: &Bundles<'_>, id: GraphId, op: OpId) -> Option<usize> {
 
 fn users(bundles: &mut Bundles<'_>, id: GraphId, same: bool) {
     let g = bundles.graph(id);
-    let sums = mixing(bundles, id);
+    let inner = inner_nodes(g);
+    let roots = over_lanes(g, &inner, |v| bundles.of(id, v));
+    let sums: BTreeSet<OpId> = roots.iter().flat_map(|&root| tree(g, root, &inner)).collect();
     let mut forms: BTreeMap<Form<'_>, Vec<Vec<OpId>>> = BTreeMap::new();
     let mut order: Vec<(OpId, Vec<Vec<OpId>>)> = Vec::new();
     for (op, data) in g.ops().filter(|(op, _)| !sums.contains(op)) {
@@ -87,27 +89,6 @@ fn users(bundles: &mut Bundles<'_>, id: GraphId, same: bool) {
             bundles.ops(id, &ops);
         }
     }
-}
-
-/// The additions of trees that meet several lanes.
-fn mixing(bundles: &Bundles<'_>, id: GraphId) -> BTreeSet<OpId> {
-    let g = bundles.graph(id);
-    let inner = inner_nodes(g);
-    let mut out = BTreeSet::new();
-    for (root, _) in g.ops().filter(|(op, _)| is_sum(g, *op, &inner)) {
-        let lanes: BTreeSet<usize> =
-            leaves(g, root, &inner).into_iter().filter_map(|v| Some(bundles.of(id, v)?.1)).collect();
-        if lanes.len() < 2 {
-            continue;
-        }
-        let mut tree = vec![root];
-        while let Some(op) = tree.pop() {
-            out.insert(op);
-            let deeper = g.op(op).operands.iter().filter_map(|&v| g.def(v)).map(|d| d.0);
-            tree.extend(deeper.filter(|d| inner[d.0 as usize]));
-        }
-    }
-    out
 }
 
 /// Bundles that a call passes become parameters of what it calls; those that a barrier takes, its results.

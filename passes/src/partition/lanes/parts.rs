@@ -8,7 +8,7 @@ use msc_ir::graph::{OpId, ValueId};
 use msc_ir::ops::binary::BinaryKind;
 use msc_ir::ops::broadcast::BroadcastInDim;
 use msc_ir::ops::concatenate::Concatenate;
-use msc_ir::ops::constant::ConstantOp;
+use msc_ir::ops::constant::splat;
 use msc_ir::ops::iota::Iota;
 use msc_ir::ops::permute::Permute;
 use msc_ir::ops::reduce::Reduce;
@@ -43,10 +43,17 @@ impl Rewriter<'_> {
         self.stacker.add1(Concatenate { dim: 0 }, &rows, loc)
     }
 
-    /// One place of a stack, with the leading dimension.
-    pub(super) fn row(&mut self, v: ValueId, lane: usize, loc: LocId) -> Result<ValueId> {
-        let limit: Shape = self.stacker.out.ty(v).shape.clone();
-        let (mut start, mut limit) = (Shape::from_elem(0, limit.len()), limit);
+    /// One place of a stack.
+    pub(super) fn lane(&mut self, v: ValueId, lane: usize, loc: LocId) -> Result<ValueId> {
+        let row = self.row(v, lane, loc)?;
+        let shape = self.stacker.out.ty(row).shape.iter().skip(1).copied().collect();
+        self.stacker.add1(Reshape { shape }, &[row], loc)
+    }
+
+    /// The same, with the leading dimension.
+    fn row(&mut self, v: ValueId, lane: usize, loc: LocId) -> Result<ValueId> {
+        let mut limit: Shape = self.stacker.out.ty(v).shape.clone();
+        let mut start = Shape::from_elem(0, limit.len());
         (start[0], limit[0]) = (lane, lane + 1);
         let stride = Shape::from_elem(1, limit.len());
         self.stacker.add1(Slice::Static { start, limit, stride }, &[v], loc)
@@ -71,10 +78,7 @@ impl Rewriter<'_> {
         }
         let s = &mut self.stacker;
         let one = TensorType::new(ty.dtype, [s.lanes]);
-        let constant = |s: &mut Stacker<'_>, x: f64| {
-            let id = s.module.constants.intern_splat(one.clone(), x);
-            s.add1(ConstantOp { id }, &[], loc)
-        };
+        let constant = |s: &mut Stacker<'_>, x: f64| splat(s.module, &mut s.out, one.clone(), x, loc);
         let mut v = s.add1(Iota { ty: one.clone(), dim: 0 }, &[], loc)?;
         if step != 1.0 {
             let by = constant(s, step)?;

@@ -1,10 +1,10 @@
 //! The graphs with lanes as one.
 
 use super::super::lower::drop_unused;
-use super::super::sums::{inner_nodes, leaves};
+use super::super::sums::{inner_nodes, tree};
 use super::batch::{Arg, Stacker, columns};
 use super::found::Found;
-use super::seeds::is_sum;
+use super::seeds::over_lanes;
 use super::{Slot, Stacked, entry};
 use crate::error::Result;
 use msc_ir::graph::{OpId, ValueId};
@@ -74,19 +74,9 @@ impl<'a> Rewriter<'a> {
     fn run(module: &'a mut Module, old: &'a Module, found: &'a Found, id: GraphId) -> Result<Option<Graph>> {
         let source = old.graph(id);
         let inner = inner_nodes(source);
-        let lanes_of = |root: OpId| -> BTreeSet<usize> {
-            leaves(source, root, &inner).into_iter().filter_map(|v| Some(found.of(id, v)?.1)).collect()
-        };
-        let roots = source.ops().map(|(op, _)| op).filter(|&op| is_sum(source, op, &inner));
-        let sums: BTreeSet<OpId> = roots.filter(|&op| lanes_of(op).len() > 1).collect();
-        let mut within = BTreeSet::new();
-        let mut tree: Vec<OpId> = sums.iter().copied().collect();
-        while let Some(op) = tree.pop() {
-            let deeper = source.op(op).operands.iter().filter_map(|&v| source.def(v)).map(|d| d.0);
-            let deeper: Vec<OpId> = deeper.filter(|d| inner[d.0 as usize]).collect();
-            within.extend(deeper.iter().copied());
-            tree.extend(deeper);
-        }
+        let sums = over_lanes(source, &inner, |v| found.of(id, v));
+        let deeper = |&root: &OpId| tree(source, root, &inner).into_iter().skip(1);
+        let within = sums.iter().flat_map(deeper).collect();
         let mut r = Rewriter {
             found,
             id,
@@ -243,10 +233,7 @@ impl<'a> Rewriter<'a> {
         if let Some((b, lane)) = self.found.of(self.id, v)
             && let Some(&stack) = self.stacks.get(&b)
         {
-            let row = self.row(stack, lane, loc)?;
-            let shape = self.source.ty(v).shape.clone();
-            let one = self.stacker.add1(Reshape { shape }, &[row], loc)?;
-            self.whole[v.0 as usize] = Some(one);
+            self.whole[v.0 as usize] = Some(self.lane(stack, lane, loc)?);
         }
         match self.whole[v.0 as usize] {
             Some(v) => Ok(Ok(v)),
@@ -317,10 +304,7 @@ impl<'a> Rewriter<'a> {
                         }
                         None => {
                             for (lane, &r) in values.iter().enumerate() {
-                                let row = self.row(v, lane, data.loc)?;
-                                let shape = self.source.ty(r).shape.clone();
-                                let one = self.stacker.add1(Reshape { shape }, &[row], data.loc)?;
-                                self.whole[r.0 as usize] = Some(one);
+                                self.whole[r.0 as usize] = Some(self.lane(v, lane, data.loc)?);
                             }
                         }
                     }

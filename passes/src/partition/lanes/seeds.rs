@@ -4,11 +4,12 @@
 //! besides: the expert's, which orders them. Gradients by the projections of one activation, say, are isomorphic too, but
 //! nothing numbers them.
 
-use super::super::sums::{inner_nodes, leaves};
+use super::super::sums::{inner_nodes, leaves, roots};
 use super::tie::Bundles;
 use msc_ir::graph::{OpId, ValueId};
 use msc_ir::ops::slice::Slice;
 use msc_ir::{Graph, GraphId, Op, ValueDef};
+use std::collections::BTreeSet;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 
@@ -18,7 +19,7 @@ pub(super) fn plant(bundles: &mut Bundles<'_>) {
         let g = bundles.graph(id);
         let inner = inner_nodes(g);
         let form = forms(g);
-        for (op, _) in g.ops().filter(|(op, _)| is_sum(g, *op, &inner)) {
+        for op in roots(g, &inner) {
             let mut groups: Vec<(u64, Vec<ValueId>)> = Vec::new();
             for v in leaves(g, op, &inner) {
                 let f = form[v.0 as usize];
@@ -36,10 +37,16 @@ pub(super) fn plant(bundles: &mut Bundles<'_>) {
     }
 }
 
-/// Whether an op is the last of a tree of additions.
-pub(super) fn is_sum(g: &Graph, op: OpId, inner: &[bool]) -> bool {
-    use msc_ir::ops::binary::{Binary, BinaryKind};
-    !inner[op.0 as usize] && matches!(g.op(op).op, Op::Binary(Binary { kind: BinaryKind::Add }))
+/// The last additions of trees that meet several lanes; `of` gives a value's bundle and lane.
+pub(super) fn over_lanes(
+    g: &Graph,
+    inner: &[bool],
+    of: impl Fn(ValueId) -> Option<(usize, usize)>,
+) -> BTreeSet<OpId> {
+    let lanes = |root: OpId| -> BTreeSet<usize> {
+        leaves(g, root, inner).into_iter().filter_map(|v| Some(of(v)?.1)).collect()
+    };
+    roots(g, inner).filter(|&root| lanes(root).len() > 1).collect()
 }
 
 fn seed(bundles: &mut Bundles<'_>, g: GraphId, terms: &[ValueId]) {

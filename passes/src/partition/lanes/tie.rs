@@ -267,28 +267,24 @@ impl<'a> Bundles<'a> {
 
     /// The positions, by lane, at which a graph's results are a bundle: each time that all lanes are there once more.
     pub fn given(&self, g: GraphId, b: usize) -> Vec<Vec<usize>> {
-        let mut at: Vec<Vec<usize>> = vec![Vec::new(); self.lanes_of(b)];
-        for (n, &r) in self.graph(g).results().iter().enumerate() {
-            if let Some((_, lane)) = self.of(g, r).filter(|o| o.0 == b) {
-                at[lane].push(n);
-            }
-        }
-        rows(&at)
+        self.positions(g, self.graph(g).results(), b)
     }
 
     /// The positions, by lane, at which a call's operands are a bundle.
     pub fn passed(&self, g: GraphId, op: OpId, b: usize) -> Vec<Vec<usize>> {
-        let mut at: Vec<Vec<usize>> = vec![Vec::new(); self.lanes_of(b)];
-        for (n, &v) in self.graph(g).op(op).operands.iter().enumerate() {
+        self.positions(g, &self.graph(g).op(op).operands, b)
+    }
+
+    /// The positions, by lane, at which a list of values is a bundle.
+    pub fn positions(&self, g: GraphId, list: &[ValueId], b: usize) -> Vec<Vec<usize>> {
+        let lanes = self.list.get(b).map_or(0, |b| b.values.len());
+        let mut at: Vec<Vec<usize>> = vec![Vec::new(); lanes];
+        for (n, &v) in list.iter().enumerate() {
             if let Some((_, lane)) = self.of(g, v).filter(|o| o.0 == b) {
                 at[lane].push(n);
             }
         }
         rows(&at)
-    }
-
-    pub fn lanes_of(&self, b: usize) -> usize {
-        self.list.get(b).map_or(0, |b| b.values.len())
     }
 
     /// Who calls a graph.

@@ -17,7 +17,7 @@ use crate::partition::facts::Fact;
 use crate::partition::problem::Place;
 use msc_ir::graph::{OpId, ValueId};
 use msc_ir::ops::collective::{Axes, Collective};
-use msc_ir::ops::constant::ConstantOp;
+use msc_ir::ops::constant::splat;
 use msc_ir::ops::reshape::Reshape;
 use msc_ir::ops::slice::Slice;
 use msc_ir::{DType, LocId, Module, Monoid, Op, Shape, TensorType};
@@ -147,8 +147,7 @@ impl Lowering<'_> {
         let mut sizes = self.graph.ty(v).shape.clone();
         sizes[dim] /= module.mesh.size(self.split.axis);
         let start = self.position(module, sizes[dim], loc)?;
-        let id = module.constants.intern_splat(TensorType::scalar(DType::I32), 0.0);
-        let zero = self.graph.add1(module, ConstantOp { id }, &[], loc)?;
+        let zero = splat(module, &mut self.graph, TensorType::scalar(DType::I32), 0.0, loc)?;
         let mut operands = vec![v];
         operands.extend((0..sizes.len()).map(|d| if d == dim { start } else { zero }));
         let made = self.graph.add1(module, Slice::Dynamic { sizes }, &operands, loc)?;
