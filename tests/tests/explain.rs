@@ -53,3 +53,27 @@ fn a_probe_says_what_it_refused() {
     let o = ExplainOptions { model, why_not: Some("attention".into()), ..ExplainOptions::default() };
     insta::assert_snapshot!("why_not_attention", told(o));
 }
+
+#[test]
+fn the_page_stands_alone_and_its_tags_close() {
+    let page = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("explain.html");
+    let html = Some(page.clone());
+    told(ExplainOptions { model: model("llama_torchax_tiny"), html, ..ExplainOptions::default() });
+    let text = std::fs::read_to_string(&page).expect("a page");
+    for outside in ["http", "src=", "href=", "url(", "@import", "<script"] {
+        assert!(!text.contains(outside), "{outside}");
+    }
+    let mut open: Vec<&str> = Vec::new();
+    for tag in text.split('<').skip(1).map(|t| t.split_once('>').expect("a tag ends").0) {
+        let name = tag.split([' ', '/']).next().unwrap_or_default();
+        match tag.strip_prefix('/') {
+            Some(name) => assert_eq!(open.pop(), Some(name)),
+            None if tag.ends_with('/') || ["!DOCTYPE", "meta", "br"].contains(&name) => {}
+            None => open.push(name),
+        }
+    }
+    assert!(open.is_empty(), "{open:?}");
+    for said in ["<td>rms_norm</td><td>3</td><td>5</td>", "@layer_backward", "What came near"] {
+        assert!(text.contains(said), "{said}");
+    }
+}
