@@ -24,6 +24,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
+/// Passes make and drop many small values.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Compiles whole LLM training steps for Ascend NPUs and runs them.
 #[derive(Parser)]
 #[command(version, about)]
@@ -245,6 +249,8 @@ fn compile(c: &Compile) -> Result<()> {
         let json = serde_json::to_string_pretty(r).unwrap_or_default();
         std::fs::write(path, json + "\n").map_err(|error| Error::Io { path: path.clone(), error })?;
     }
+    // The process ends here: taking a deep model apart piece by piece would be time lost.
+    std::mem::forget(compiled);
     Ok(())
 }
 

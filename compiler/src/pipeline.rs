@@ -77,7 +77,7 @@ pub fn compile(source: &Path, options: &Options, emit: Option<Stage>) -> Result<
     let simplified = timer.run(Stage::Simplify, || simplify::simplify(&mut m))?;
     r.ops = simplified.ops_after;
     r.tables = simplified.tables;
-    verified(&m)?;
+    checked(&m)?;
     if let Some(out) = stop(Stage::Simplify, &m) {
         return Ok(out);
     }
@@ -86,7 +86,7 @@ pub fn compile(source: &Path, options: &Options, emit: Option<Stage>) -> Result<
 
     let mut templates = timer.run(Stage::Template, || template::template(&mut m))?;
     r.templates = report::templates(&m, &templates);
-    verified(&m)?;
+    checked(&m)?;
     if let Some(out) = stop(Stage::Template, &m) {
         return Ok(out);
     }
@@ -94,7 +94,7 @@ pub fn compile(source: &Path, options: &Options, emit: Option<Stage>) -> Result<
     if options.recognise {
         let found = timer.run(Stage::Recognise, || recognise::recognise(&mut m, &mut templates))?;
         report::recognised(&mut r, &found);
-        verified(&m)?;
+        checked(&m)?;
     }
     if let Some(out) = stop(Stage::Recognise, &m) {
         return Ok(out);
@@ -103,7 +103,7 @@ pub fn compile(source: &Path, options: &Options, emit: Option<Stage>) -> Result<
     let asked = partition::Options { mesh: spread.mesh, device, given: spread.given };
     let split = timer.run(Stage::Partition, || partition::partition(&mut m, &asked))?;
     report::partitioned(&mut r, &split);
-    verified(&m)?;
+    checked(&m)?;
     if let Some(out) = stop(Stage::Partition, &m) {
         return Ok(out);
     }
@@ -111,8 +111,8 @@ pub fn compile(source: &Path, options: &Options, emit: Option<Stage>) -> Result<
     if options.fuse {
         let groups = timer.run(Stage::Fuse, || fuse::fuse(&mut m, &device))?;
         report::fused(&mut r, &groups);
-        verified(&m)?;
     }
+    verified(&m)?;
     if let Some(out) = stop(Stage::Fuse, &m) {
         return Ok(out);
     }
@@ -130,11 +130,10 @@ pub fn compile(source: &Path, options: &Options, emit: Option<Stage>) -> Result<
     if emit == Some(Stage::Schedule) {
         return Ok(Outcome::Emitted(show::program(&program, &m)));
     }
-    let planned = timer.run(Stage::Memory, || {
-        let planned = memory::plan(&mut program);
-        check::check(&program).map(|()| planned)
-    })?;
+    let planned = timer.run(Stage::Memory, || memory::plan(&mut program));
     if emit == Some(Stage::Memory) {
+        // Of what becomes a plan the writer asks the same.
+        check::check(&program)?;
         return Ok(Outcome::Emitted(show::program(&program, &m)));
     }
     report::planned(&mut r, &program, &planned, &kernels);
@@ -156,9 +155,15 @@ pub fn compile(source: &Path, options: &Options, emit: Option<Stage>) -> Result<
     })))
 }
 
-/// Every pass must leave a module that passes the verifier.
+/// What is scheduled must pass the verifier, and so must what the file gave.
 fn verified(m: &Module) -> Result<()> {
     msc_ir::verify::verify(m).map_err(Error::Ir)
+}
+
+/// Every pass must leave a module that passes the verifier. Builds with debug assertions ask each pass, so that a fault is
+/// seen where it arises; others ask the last.
+fn checked(m: &Module) -> Result<()> {
+    if cfg!(debug_assertions) { verified(m) } else { Ok(()) }
 }
 
 /// Writes the plan and completes the report.

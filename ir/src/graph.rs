@@ -173,6 +173,13 @@ impl Graph {
         &self.results
     }
 
+    /// For each value id whether it is a result.
+    pub fn result_table(&self) -> Vec<bool> {
+        let mut out = vec![false; self.values.len()];
+        self.results.iter().for_each(|r| out[r.0 as usize] = true);
+        out
+    }
+
     /// Live ops, definitions first.
     pub fn order(&self) -> &[OpId] {
         &self.order

@@ -15,6 +15,7 @@ pub mod dtype;
 pub mod error;
 pub mod factor;
 pub mod graph;
+pub mod inline;
 pub mod interp;
 pub mod location;
 pub mod module;

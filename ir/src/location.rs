@@ -1,6 +1,7 @@
 //! Source locations: where in the user's file a value comes from, and what the user calls it.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// Index into a [`LocationTable`]. `LocId::UNKNOWN` says nothing is known.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -24,34 +25,38 @@ pub struct Loc {
     pub name: String,
 }
 
-/// Interned locations of a module.
+/// Interned locations of a module. A copy shares them until one of both gets a new one.
+#[derive(Clone, Debug, Default)]
+pub struct LocationTable(Arc<Interned>);
+
 #[derive(Clone, Debug)]
-pub struct LocationTable {
+struct Interned {
     locs: Vec<Loc>,
     index: HashMap<Loc, LocId>,
 }
 
-impl Default for LocationTable {
+impl Default for Interned {
     fn default() -> Self {
-        LocationTable { locs: vec![Loc::default()], index: HashMap::from([(Loc::default(), LocId::UNKNOWN)]) }
+        Interned { locs: vec![Loc::default()], index: HashMap::from([(Loc::default(), LocId::UNKNOWN)]) }
     }
 }
 
 impl LocationTable {
     /// The id of a location, added if new.
     pub fn intern(&mut self, loc: Loc) -> LocId {
-        if let Some(&id) = self.index.get(&loc) {
+        if let Some(&id) = self.0.index.get(&loc) {
             return id;
         }
-        let id = LocId(self.locs.len() as u32);
-        self.locs.push(loc.clone());
-        self.index.insert(loc, id);
+        let table = Arc::make_mut(&mut self.0);
+        let id = LocId(table.locs.len() as u32);
+        table.locs.push(loc.clone());
+        table.index.insert(loc, id);
         id
     }
 
     /// The location behind an id; the unknown location for an id of another table.
     pub fn get(&self, id: LocId) -> &Loc {
-        self.locs.get(id.0 as usize).unwrap_or(&self.locs[0])
+        self.0.locs.get(id.0 as usize).unwrap_or(&self.0.locs[0])
     }
 
     /// `file:line:column` with the user's name where known, for messages.

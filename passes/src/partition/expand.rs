@@ -8,9 +8,10 @@
 //! between them; as one op they would need the whole vocabulary on every rank.
 
 use crate::error::Result;
+use msc_ir::inline::inline;
 use msc_ir::module::Mesh;
-use msc_ir::ops::fused::{Fused, FusedKind};
-use msc_ir::{Graph, GraphId, Module, Op, ValueId};
+use msc_ir::ops::fused::FusedKind;
+use msc_ir::{GraphId, Module, Op};
 
 /// Whether an op computes over a vocabulary.
 fn is_lookup(op: &Op) -> bool {
@@ -39,43 +40,9 @@ pub(super) fn expand(module: &mut Module, graphs: &[GraphId], mesh: &Mesh) -> Re
     let is_plain = |op: &Op| is_short(op) || splits_state && is_lookup(op);
     for &id in graphs {
         if module.graph(id).ops().any(|(_, d)| is_plain(&d.op)) {
-            let graph = expanded(module, module.graph(id), &is_plain)?;
+            let graph = inline(module, module.graph(id), is_plain)?;
             module.set_graph(id, graph);
         }
     }
     Ok(())
-}
-
-fn expanded(module: &Module, source: &Graph, is_plain: &dyn Fn(&Op) -> bool) -> Result<Graph> {
-    let mut out = Graph::new(source.name.clone());
-    let mut map: Vec<Option<ValueId>> = vec![None; source.value_count()];
-    for &p in source.params() {
-        map[p.0 as usize] = Some(out.add_param(source.ty(p).clone()));
-    }
-    for (id, data) in source.ops() {
-        let definition = match &data.op {
-            Op::Fused(Fused { definition, .. }) if is_plain(&data.op) => *definition,
-            _ => {
-                out.copy_op(source, id, &mut map)?;
-                continue;
-            }
-        };
-        let inner = module.graph(definition);
-        let mut here: Vec<Option<ValueId>> = vec![None; inner.value_count()];
-        for (&p, &v) in inner.params().iter().zip(&data.operands) {
-            here[p.0 as usize] = map[v.0 as usize];
-        }
-        let from = out.op_count();
-        for &op in inner.order() {
-            out.copy_op(inner, op, &mut here)?;
-        }
-        for i in from..out.op_count() {
-            out.set_loc(msc_ir::OpId(i as u32), data.loc);
-        }
-        for (&r, &v) in data.results.iter().zip(inner.results()) {
-            map[r.0 as usize] = here[v.0 as usize];
-        }
-    }
-    out.set_results(source.results().iter().filter_map(|r| map[r.0 as usize]).collect());
-    Ok(out)
 }

@@ -107,12 +107,12 @@ pub fn lower(draft: &Draft, problem: &Problem, split: &Split) -> Result<Draft> {
 
 /// Drops what a rewrite has left without a use.
 pub(super) fn drop_unused(g: &mut Graph) {
-    let results = g.results().to_vec();
+    let is_result = g.result_table();
     let mut dead = vec![false; g.op_count()];
     let mut uses: Vec<usize> = (0..g.value_count() as u32).map(|v| g.value(ValueId(v)).uses.len()).collect();
     for &op in g.order().iter().rev() {
         let data = g.op(op);
-        if data.results.iter().all(|r| uses[r.0 as usize] == 0 && !results.contains(r)) {
+        if data.results.iter().all(|r| uses[r.0 as usize] == 0 && !is_result[r.0 as usize]) {
             dead[op.0 as usize] = true;
             data.operands.iter().for_each(|v| uses[v.0 as usize] -= 1);
         }

@@ -15,8 +15,9 @@ fn is_add(g: &Graph, op: OpId) -> bool {
 /// For each op, whether it is an addition whose only use is another addition: an inner node of a tree.
 pub(super) fn inner_nodes(g: &Graph) -> Vec<bool> {
     let mut inner = vec![false; g.op_count()];
+    let is_result = g.result_table();
     for (id, data) in g.ops() {
-        if !is_add(g, id) || g.results().contains(&data.results[0]) {
+        if !is_add(g, id) || is_result[data.results[0].0 as usize] {
             continue;
         }
         if let [only] = g.value(data.results[0]).uses.as_slice() {

@@ -4,7 +4,7 @@
 //! the moments of two weights whose dimensions have nothing to do with each other. [`split`] gives each use its
 //! own copy before factors are solved; [`merge`] joins equal copies again afterwards.
 
-use msc_ir::graph::{OpData, ValueId};
+use msc_ir::graph::{OpData, OpId, ValueId};
 use msc_ir::{Graph, GraphId, Module, Op};
 use std::collections::BTreeMap;
 
@@ -25,6 +25,7 @@ pub(super) fn split(module: &mut Module, graphs: &[GraphId]) {
         for &p in source.params() {
             map[p.0 as usize] = Some(out.add_param(source.ty(p).clone()));
         }
+        let is_result = source.result_table();
         for (op, data) in source.ops() {
             // Its users copy it; the definition itself stays for the graph's results.
             for &v in &data.operands {
@@ -34,7 +35,7 @@ pub(super) fn split(module: &mut Module, graphs: &[GraphId]) {
                     let _ = out.copy_op(&source, def, &mut map);
                 }
             }
-            let only_used = is_spread(module, &source, data) && !source.results().contains(&data.results[0]);
+            let only_used = is_spread(module, &source, data) && !is_result[data.results[0].0 as usize];
             let _ = if only_used && !source.value(data.results[0]).uses.is_empty() {
                 Ok(())
             } else {
@@ -65,18 +66,13 @@ pub(super) fn merge(module: &mut Module, graphs: &[GraphId]) {
                 }
             }
         }
-        let results = g.results().to_vec();
-        let dead: Vec<_> = order
-            .into_iter()
-            .rev()
-            .filter(|&op| {
-                let data = g.op(op);
-                is_spread(module, &g, data)
-                    && g.value(data.results[0]).uses.is_empty()
-                    && !results.contains(&data.results[0])
-            })
-            .collect();
-        g.retain_ops(|op, _| !dead.contains(&op));
+        let is_result = g.result_table();
+        let is_used = |data: &OpData| {
+            data.results.iter().any(|&v| is_result[v.0 as usize] || !g.value(v).uses.is_empty())
+        };
+        let dead = |data: &OpData| is_spread(module, &g, data) && !is_used(data);
+        let keep: Vec<bool> = (0..g.op_count() as u32).map(|op| !dead(g.op(OpId(op)))).collect();
+        g.retain_ops(|op, _| keep[op.0 as usize]);
         module.set_graph(id, g);
     }
 }

@@ -97,9 +97,10 @@ fn outside(module: &mut Module, entry: GraphId, t: &Template, sunk: &Sunk) -> Re
     let old = module.take_graph(entry);
     let sinks =
         |u: &msc_ir::Use| segment_of.get(&u.op).is_some_and(|&s| sunk.contains_key(&(s, u.index as usize)));
+    let is_result = old.result_table();
     let gone = |v: ValueId| {
         let uses = &old.value(v).uses;
-        !uses.is_empty() && uses.iter().all(sinks) && !old.results().contains(&v)
+        !uses.is_empty() && uses.iter().all(sinks) && !is_result[v.0 as usize]
     };
     let mut new = Graph::new(old.name.clone());
     let mut map: Vec<Option<ValueId>> = vec![None; old.value_count()];

@@ -14,8 +14,10 @@ const APART: [f64; 4] = [1.0, 1e-2, 1e-4, 1e-8];
 
 /// Inputs for one draw.
 pub(super) fn inputs(types: &[TensorType], draw: usize, rng: &mut Random) -> Vec<Tensor> {
-    // Integers are mostly indices: of something that is as long as some dimension.
-    let longest = types.iter().flat_map(|t| t.shape.iter().copied()).max().unwrap_or(1).max(2);
+    // Integers are mostly indices: of something that is as long as some dimension. Outside of it exporters' guards give no
+    // number, which would hide all that follows; inside the shortest dimension no index is outside of anything.
+    let lengths = || types.iter().flat_map(|t| t.shape.iter().copied()).filter(|&n| n > 1);
+    let length = if draw % 2 == 0 { lengths().max() } else { lengths().min() }.unwrap_or(2);
     let one = |t: &TensorType, rng: &mut Random| {
         // A scalar is a count, a rate or a factor of everything: small, it would only scale what is looked at.
         let size = match TOGETHER.get(draw) {
@@ -28,7 +30,7 @@ pub(super) fn inputs(types: &[TensorType], draw: usize, rng: &mut Random) -> Vec
             DType::I1 => f64::from(rng.chance(70)),
             d if d.is_float() && positive => 1.0 + rng.small() / 4.0,
             d if d.is_float() => rng.small() * size,
-            _ => rng.below(longest) as f64,
+            _ => rng.below(length) as f64,
         };
         let values: Vec<f64> = (0..t.elements()).map(|_| number(rng)).collect();
         Tensor::from_f64s(t, &values)

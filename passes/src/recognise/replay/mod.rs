@@ -8,6 +8,7 @@
 mod data;
 mod program;
 mod slice;
+mod small;
 
 use super::check::random::Random;
 use super::check::{SAME_ROUNDING, alike, difference, tolerance};

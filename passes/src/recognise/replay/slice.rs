@@ -1,19 +1,13 @@
 //! The slice of a reason: its program and its named op as graphs with the same parameters and results.
 
 use super::program::{Place, Program, place};
+use super::small::small;
 use crate::error::{PassError, Result};
 use crate::recognise::engine::run::{CutValue, Made, Reason};
 use crate::recognise::report::RegionReport;
-use msc_ir::factor::resize::resize_graph;
 use msc_ir::ops::reshape::Reshape;
-use msc_ir::{Graph, GraphId, LocId, Module, Op, TensorType, ValueId};
+use msc_ir::{Graph, GraphId, LocId, Module, Op, ValueId};
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Elements of the largest input beyond which rows are left out: the interpreter is slow, and rows are alike.
-const LARGE: usize = 1 << 14;
-
-/// Rows kept of a dimension that is cut.
-const FEW: usize = 2;
 
 /// The part of the program that a reason is about.
 pub(super) struct Slice<'r> {
@@ -83,7 +77,7 @@ impl<'r> Slice<'r> {
             results.push(v);
         }
         named.set_results(results);
-        let (program, named) = (small(program, module)?, small(named, module)?);
+        let (program, named) = small(module, program, named)?;
         Ok((module.add_graph(program), module.add_graph(named)))
     }
 
@@ -326,20 +320,6 @@ fn strangers(program: &Program<'_>, mut todo: Vec<Place>, cut: &BTreeMap<Place, 
 /// Whether a value, made of `operands`, is a parameter from outside that nothing is known of.
 fn is_unknown(program: &Program<'_>, at: Place, operands: &[Place]) -> bool {
     operands.is_empty() && program.graph(at.0).def(at.1).is_none() && program.known(at).is_none()
-}
-
-/// The graph with few rows, if it is large.
-fn small(g: Graph, module: &mut Module) -> Result<Graph> {
-    let types = g.param_types();
-    if types.iter().all(|t| t.elements() <= LARGE) {
-        return Ok(g);
-    }
-    let few = |t: &TensorType| {
-        let last = t.rank().saturating_sub(1);
-        t.with_shape(t.shape.iter().enumerate().map(|(d, &n)| if d < last { n.min(FEW) } else { n }))
-    };
-    let few: Vec<TensorType> = types.iter().map(few).collect();
-    Ok(resize_graph(module, &g, &few)?)
 }
 
 /// The reason of the op that gives an input.
