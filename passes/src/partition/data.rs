@@ -35,8 +35,8 @@ pub(super) enum First {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Anchor {
     graph: GraphId,
-    value: ValueId,
-    dim: usize,
+    pub value: ValueId,
+    pub dim: usize,
     size: usize,
     /// Product of the dimension's atoms inside of it.
     inner: usize,
@@ -56,7 +56,8 @@ impl Anchor {
         self.size
     }
 
-    fn atom(&self, problem: &Problem) -> Option<AtomId> {
+    /// The atom, if it is still there.
+    pub fn atom(&self, problem: &Problem) -> Option<AtomId> {
         let list = problem.atoms.dim_in(problem.atoms.scope_of(self.graph)?, self.value, self.dim);
         let mut inner = 1;
         for &a in list.iter().rev() {
@@ -80,7 +81,7 @@ pub(super) struct Experts {
 
 /// Atoms of the data's dimension `dim`, most frequent first, with an anchor for each. The data are inputs of integers
 /// that are no state and that something uses, of two dimensions if there are any.
-fn atoms_of(problem: &Problem, module: &Module, dim: usize) -> Vec<Anchor> {
+pub(super) fn atoms_of(problem: &Problem, module: &Module, dim: usize) -> Vec<Anchor> {
     let g = module.graph(problem.entry);
     let state = problem.state(g);
     let data = |rank: usize| -> Vec<ValueId> {
