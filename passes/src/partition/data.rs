@@ -34,7 +34,7 @@ pub(super) enum First {
 /// An atom as a dimension of a value, which stays what it is when the program is cut.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Anchor {
-    graph: GraphId,
+    pub graph: GraphId,
     pub value: ValueId,
     pub dim: usize,
     size: usize,
@@ -230,17 +230,23 @@ pub(super) fn attempt(
 
 /// An atom wherever it comes out of what was set apart: no op ties those places, but all are to be split alike. And
 /// whether there is one to follow.
-struct Followed(Vec<Anchor>, bool);
+pub(super) struct Followed(Vec<Anchor>, bool);
 
 impl Followed {
-    fn at(places: impl IntoIterator<Item = Anchor>) -> Followed {
+    /// An atom at these places.
+    pub fn at(places: impl IntoIterator<Item = Anchor>) -> Followed {
         let places: Vec<Anchor> = places.into_iter().collect();
         let some = !places.is_empty();
         Followed(places, some)
     }
 
+    /// The first place.
+    pub fn first(&self) -> Option<&Anchor> {
+        self.0.first()
+    }
+
     /// Makes the atoms of all places one; false if what is followed was lost.
-    fn identify(&self, problem: &mut Problem) -> bool {
+    pub fn identify(&self, problem: &mut Problem) -> bool {
         let found: Option<Vec<AtomId>> = self.0.iter().map(|a| a.atom(problem)).collect();
         match found {
             Some(found) if !found.is_empty() => problem.atoms.identify(&found),

@@ -32,6 +32,7 @@ mod pad;
 mod predict;
 mod problem;
 mod region;
+mod sequence;
 mod state;
 mod sums;
 mod tensor;
@@ -47,6 +48,7 @@ use msc_ir::ops::collective::Collective;
 use msc_ir::ops::fused::FusedKind;
 use msc_ir::{GraphId, Module, Monoid, Op, Operation};
 use problem::Problem;
+pub use sequence::{SequenceParallel, SequenceReport};
 use std::collections::BTreeSet;
 
 /// The axes that are split without being asked how, in the order in which they are taken.
@@ -61,6 +63,8 @@ pub struct Options {
     pub device: DeviceModel,
     /// Layouts that are asked for.
     pub given: Given,
+    /// Whether `tp` splits the sequence between the products that it splits.
+    pub sequence: SequenceParallel,
 }
 
 /// One collective and the two facts that made it necessary.
@@ -112,6 +116,8 @@ pub struct Report {
     pub predicted_ps: u64,
     /// Layouts that the search compared.
     pub layouts_compared: usize,
+    /// What was found of sequence parallelism, if it was looked for.
+    pub sequence: Option<SequenceReport>,
     /// Axes along which experts are not dealt to ranks: their state is stored in shards with all other.
     pub experts_in_shards: Vec<String>,
     /// Axes, or parts of axes, that found nothing to split, and their ranks: these compute the same.
@@ -158,6 +164,8 @@ pub fn partition(module: &mut Module, options: &Options) -> Result<Report> {
         device: options.device,
         wishes,
         pads_for_all: false,
+        sequence: options.sequence,
+        mesh: options.mesh.clone(),
     };
     stages.run(&options.mesh)?;
     let Stages { mut draft, mut report, device, wishes, .. } = stages;
@@ -201,6 +209,9 @@ struct Stages {
     wishes: asked::Wishes,
     /// Whether the batch is padded for all axes that split it, also where the first divides it.
     pads_for_all: bool,
+    sequence: SequenceParallel,
+    /// The mesh as it was asked for.
+    mesh: Mesh,
 }
 
 impl Stages {
@@ -330,7 +341,10 @@ impl Stages {
             "tp" => {
                 let (next, compared) = tensor::split(&self.draft, axis, &self.device)?;
                 self.report.layouts_compared += compared;
-                Ok(next)
+                Ok(match next {
+                    Next::Done(done) => Next::Done(Box::new(self.with_sequence(*done)?)),
+                    next => next,
+                })
             }
             "cp" => data::split(&self.draft, axis, data::First::Sequence, &data::Experts::default()),
             "ep" => experts::split(&self.draft, axis),
@@ -370,10 +384,13 @@ fn nothing_to_split(draft: &Draft, name: &str, axis: AxisId, n: usize) -> Result
     let g = draft.module.graph(problem.entry);
     let all = problem.candidates(g, g.params().iter().copied(), axis, 1);
     let sizes: BTreeSet<usize> = all.iter().map(|&a| problem.atoms.size(a)).collect();
+    let of_batch = pad::OF_BATCH.contains(&base(name));
+    let unpadded = of_batch.then(|| pad::why_no_batch(&problem, &draft.module, n)).flatten();
+    let unpadded = unpadded.map_or(String::new(), |why| format!("; {why}"));
     Ok(PassError::Layout {
         message: format!("--{name} {n}: no dimension of the model divides by {n} and may be split"),
         help: format!(
-            "dimensions that may be split have the sizes {sizes:?}; choose a divisor of one of them"
+            "dimensions that may be split have the sizes {sizes:?}; choose a divisor of one of them{unpadded}"
         ),
     })
 }

@@ -16,7 +16,7 @@ mod stages;
 mod worth;
 
 pub(super) use stages::OF_BATCH;
-pub(super) use worth::{Wanted, is_little, worth};
+pub(super) use worth::{Wanted, is_little, why_no_batch, worth};
 
 use super::facts::{Draft, Facts};
 use super::problem::Problem;
@@ -33,7 +33,7 @@ use msc_ir::ops::iota::Iota;
 use msc_ir::ops::reshape::Reshape;
 use msc_ir::ops::select::Select;
 use msc_ir::ops::slice::Slice;
-use msc_ir::{DType, Graph, LocId, Module, Monoid, Op, Operation, Shape, TensorType};
+use msc_ir::{DType, Graph, GraphId, LocId, Module, Monoid, Op, Operation, Shape, TensorType};
 use std::collections::BTreeMap;
 
 /// A dimension that is padded: the parameter, the dimension, its true size and the size it gets. The atom lies
@@ -98,13 +98,13 @@ fn takes(problem: &Problem, scope: usize, op: OpId, data: &OpData, atom: AtomId)
     Some(out)
 }
 
-/// Whether an atom can be padded everywhere.
-fn can(problem: &Problem, module: &Module, atom: AtomId) -> bool {
-    problem.atoms.scope_graphs().enumerate().all(|(scope, id)| {
-        let Some(g) = id.map(|id| module.graph(id)) else { return true };
-        g.ops().all(|(op, data)| {
+/// The first op that cannot take an atom padded.
+fn obstacle(problem: &Problem, module: &Module, atom: AtomId) -> Option<(GraphId, OpId)> {
+    problem.atoms.scope_graphs().enumerate().find_map(|(scope, id)| {
+        let g = module.graph(id?);
+        let refuses = |op: OpId, data: &OpData| {
             if runs(&data.op) {
-                return true;
+                return false;
             }
             let times = |v: &ValueId| {
                 let dims = 0..g.ty(*v).rank();
@@ -112,8 +112,9 @@ fn can(problem: &Problem, module: &Module, atom: AtomId) -> bool {
             };
             let most = data.operands.iter().chain(&data.results).map(times).max().unwrap_or(0);
             let fits = most == 0 || most == 1 && !problem.atoms.is_torn_in(scope, op);
-            fits && takes(problem, scope, op, data, atom).is_some()
-        })
+            !fits || takes(problem, scope, op, data, atom).is_none()
+        };
+        g.ops().find(|(op, data)| refuses(*op, data)).and_then(|(op, _)| Some((id?, op)))
     })
 }
 

@@ -9,8 +9,9 @@
 //! Where several axes are to split a dimension it is padded for their product, because it cannot be padded again when one of
 //! them has split it: each block would be, and no layout says so. Where that is too much it is padded for the first alone.
 
-use super::{Padding, can};
+use super::{Padding, obstacle};
 use crate::partition::data::{self, Anchor};
+use crate::partition::facts::op_at;
 use crate::partition::problem::Problem;
 use msc_ir::Module;
 use msc_ir::factor::solve::AtomId;
@@ -90,6 +91,15 @@ pub(in crate::partition) fn worth(
     out
 }
 
+/// Why the batch is not padded for `n` ranks, if little would be padding: the op that cannot take it so.
+pub(in crate::partition) fn why_no_batch(problem: &Problem, module: &Module, n: usize) -> Option<String> {
+    let anchors = data::atoms_of(problem, module, 0);
+    let atom = anchors.first()?.atom(problem)?;
+    let size = problem.atoms.size(atom);
+    let (graph, op) = obstacle(problem, module, atom).filter(|_| is_little(size, n))?;
+    Some(format!("the batch of {size} is not padded because of {}", op_at(module, module.graph(graph), op)))
+}
+
 /// What no layout can say of padded atoms.
 struct Fits<'a> {
     problem: &'a Problem,
@@ -102,6 +112,9 @@ impl Fits<'_> {
     fn atom(&self, atom: AtomId) -> bool {
         let atoms = &self.problem.atoms;
         let is_free = !self.unsayable.contains(&atom) && !self.split.contains(&atom);
-        is_free && !atoms.is_whole(atom) && !atoms.is_piece(atom) && can(self.problem, self.module, atom)
+        is_free
+            && !atoms.is_whole(atom)
+            && !atoms.is_piece(atom)
+            && obstacle(self.problem, self.module, atom).is_none()
     }
 }
