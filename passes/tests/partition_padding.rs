@@ -124,6 +124,11 @@ fn a_batch_that_does_not_divide_is_padded() {
     let m = text::parse(&with_tokens(3)).expect("parses");
     let e = split(&m, &inputs(&m, 8), &axes(&[("dp", 8)])).expect_err("three tokens on eight ranks");
     assert!(e.contains("--dp 8: no dimension of the model divides by 8"), "{e}");
+    // An op that needs all of them is named.
+    let reversed = with_tokens(3).replace("%19 = negate %18", "%19 = reverse %18 {dims = [0]}");
+    let m = text::parse(&reversed).expect("parses");
+    let e = split(&m, &inputs(&m, 8), &axes(&[("dp", 2)])).expect_err("a reverse");
+    assert!(e.contains("the batch of 3 is not padded because of reverse"), "{e}");
     // What divides is not padded.
     let m = text::parse(&with_tokens(6)).expect("parses");
     let (_, report) = split(&m, &inputs(&m, 8), &axes(&[("dp", 2), ("fsdp", 3)])).expect("splits");

@@ -12,6 +12,7 @@
 use super::{Padding, obstacle};
 use crate::partition::data::{self, Anchor};
 use crate::partition::facts::op_at;
+use crate::partition::isolate;
 use crate::partition::problem::Problem;
 use msc_ir::Module;
 use msc_ir::factor::solve::AtomId;
@@ -96,8 +97,13 @@ pub(in crate::partition) fn why_no_batch(problem: &Problem, module: &Module, n: 
     let anchors = data::atoms_of(problem, module, 0);
     let atom = anchors.first()?.atom(problem)?;
     let size = problem.atoms.size(atom);
-    let (graph, op) = obstacle(problem, module, atom).filter(|_| is_little(size, n))?;
-    Some(format!("the batch of {size} is not padded because of {}", op_at(module, module.graph(graph), op)))
+    if !is_little(size, n) {
+        return None;
+    }
+    let takes_no_padding = obstacle(problem, module, atom);
+    let takes_no_padding = takes_no_padding.map(|(graph, op)| op_at(module, module.graph(graph), op));
+    let op = takes_no_padding.or_else(|| isolate::reason(problem, module, atom))?;
+    Some(format!("the batch of {size} is not padded because of {op}"))
 }
 
 /// What no layout can say of padded atoms.
