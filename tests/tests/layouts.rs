@@ -3,9 +3,8 @@
 use msc::pipeline::{Outcome, compile};
 use msc_tests::curves::{deviation, reference, trained};
 use msc_tests::layouts::{Also, Case, Layouts};
-use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
@@ -21,7 +20,6 @@ const PARTS: usize = 4;
 
 /// Judges cases on so many threads, reports each as it is done, and all that are wrong at the end.
 fn judged(layouts: &Layouts, cases: &[Case], threads: usize) {
-    let folders: BTreeMap<String, PathBuf> = layouts.folders().into_iter().collect();
     let scratch = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let wrong = Mutex::new(Vec::new());
@@ -29,8 +27,10 @@ fn judged(layouts: &Layouts, cases: &[Case], threads: usize) {
     let work = || {
         while let Some((name, layout)) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
             // A panic in one case is what is wrong with it.
-            let found =
-                catch_unwind(AssertUnwindSafe(|| layouts.judge(name, &folders[name], layout, scratch)));
+            let found = catch_unwind(AssertUnwindSafe(|| {
+                let dir = layouts.folder(name).ok_or("the fixture is missing")?;
+                layouts.judge(name, &dir, layout, scratch)
+            }));
             let found = found.unwrap_or_else(|_| Err("panicked".into()));
             let verdict = found.as_ref().map_or("wrong", |()| "as it should be");
             let n = done.fetch_add(1, Ordering::Relaxed) + 1;

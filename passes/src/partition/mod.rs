@@ -283,10 +283,16 @@ impl Stages {
     fn exactly_as_asked(&mut self, name: &str) -> Result<()> {
         let Some(axis) = self.draft.module.mesh.axis(name) else { return Ok(()) };
         let wish = self.wishes.along(&self.draft.module, axis)?;
-        let done = match wish.data.first() {
-            Some(&(param, dim)) => data::split_at(&self.draft, axis, param, dim)?,
-            None => asked::split(&self.draft, axis, &wish)?,
-        };
+        let mut done = None;
+        for &(param, dim) in &wish.data {
+            // The others follow from the first that can be split.
+            if done.is_none() {
+                done = data::split_at(&self.draft, axis, param, dim)?;
+            }
+        }
+        if wish.data.is_empty() {
+            done = asked::split(&self.draft, axis, &wish)?;
+        }
         done.into_iter().for_each(|d| self.take(d));
         let stored = self.wishes.along(&self.draft.module, axis)?.state;
         if !stored.is_empty() {
