@@ -4,6 +4,7 @@ use clap::Args;
 use msc::config::{Config, Parallel};
 use msc::options::{Options, parse_mesh};
 use msc::{Error, Result};
+use msc_passes::partition::SequenceParallel;
 use std::path::PathBuf;
 
 /// The layout.
@@ -34,6 +35,9 @@ pub struct Layout {
     /// Devices and links: 910b-8, 910b-64, 910c-384, host, or a JSON file (docs/topologies.md).
     #[arg(long, value_name = "NAME|FILE")]
     topology: Option<String>,
+    /// Splits the sequence along tp between products: auto, on, off.
+    #[arg(long, value_name = "auto|on|off")]
+    sequence_parallel: Option<SequenceParallel>,
     /// Leaves out the file's sharding annotations.
     #[arg(long)]
     ignore_annotations: bool,
@@ -49,6 +53,7 @@ impl Layout {
             || self.mesh.is_some()
             || !self.shard.is_empty()
             || self.topology.is_some()
+            || self.sequence_parallel.is_some()
             || self.config.is_some()
             || self.ignore_annotations
     }
@@ -85,6 +90,7 @@ impl Layout {
             mesh: mesh.unwrap_or_default(),
             shard: file.shard.into_iter().chain(self.shard.iter().cloned()).collect(),
             topology: self.topology.clone().or(file.topology),
+            sequence_parallel: self.sequence_parallel.or(file.sequence_parallel).unwrap_or_default(),
             recognise: config.model.recognise.unwrap_or(true),
             fuse: config.model.fuse.unwrap_or(true),
             annotations: !self.ignore_annotations && file.annotations.unwrap_or(true),

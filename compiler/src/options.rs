@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use msc_ir::module::{Mesh, MeshAxis};
+use msc_passes::partition::SequenceParallel;
 
 /// The options that shape a plan. Together with the source and the msc version they determine it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +24,8 @@ pub struct Options {
     /// Devices and links: the name of a topology that comes with msc, or a file. Without one, the devices of a
     /// server, however many.
     pub topology: Option<String>,
+    /// Whether `tp` splits the sequence between the products that it splits.
+    pub sequence_parallel: SequenceParallel,
     /// Whether the file's sharding annotations are followed.
     pub annotations: bool,
     /// Whether ops are recognised as named operations.
@@ -42,6 +45,7 @@ impl Default for Options {
             mesh: Vec::new(),
             shard: Vec::new(),
             topology: None,
+            sequence_parallel: SequenceParallel::Auto,
             annotations: true,
             recognise: true,
             fuse: true,
@@ -109,6 +113,7 @@ impl Options {
         }
         out.extend(self.shard.iter().map(|s| ("shard".to_string(), s.clone())));
         out.extend(self.topology.iter().map(|t| ("topology".to_string(), t.clone())));
+        out.push(("sequence-parallel".to_string(), self.sequence_parallel.name().to_string()));
         let switches =
             [("annotations", self.annotations), ("recognise", self.recognise), ("fuse", self.fuse)];
         out.extend(switches.map(|(name, on)| (name.to_string(), on.to_string())));

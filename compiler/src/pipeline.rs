@@ -100,7 +100,8 @@ pub fn compile(source: &Path, options: &Options, emit: Option<Stage>) -> Result<
         return Ok(out);
     }
 
-    let asked = partition::Options { mesh: spread.mesh, device, given: spread.given };
+    let sequence = options.sequence_parallel;
+    let asked = partition::Options { mesh: spread.mesh, device, given: spread.given, sequence };
     let split = timer.run(Stage::Partition, || partition::partition(&mut m, &asked))?;
     report::partitioned(&mut r, &split);
     checked(&m)?;

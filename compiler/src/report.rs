@@ -52,6 +52,19 @@ pub struct EgraphReport {
     pub stopped: Vec<String>,
 }
 
+/// Sequence parallelism along an axis, before the axes inside of it are split.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct SequenceReport {
+    /// The axis.
+    pub axis: String,
+    /// Predicted time of a step without it.
+    pub predicted_us_without: f64,
+    /// And with it; nothing where it cannot be.
+    pub predicted_us_with: Option<f64>,
+    /// Whether it was taken.
+    pub taken: bool,
+}
+
 /// A kind of named operation, or a generated group.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct FusionReport {
@@ -176,7 +189,9 @@ pub struct Report {
     pub splits: Vec<SplitReport>,
     /// Axes, or parts of axes, along which all ranks compute the same, and their ranks.
     pub idle_axes: Vec<(String, usize)>,
-    /// Dimensions of state that are padded, with the true size and the padded one.
+    /// What was found of sequence parallelism, where it was looked for.
+    pub sequence_parallel: Option<SequenceReport>,
+    /// Dimensions that are padded, with the true size and the padded one.
     pub padded: Vec<(String, usize, usize)>,
     /// Dimensions of state that cannot be split, and the op that needs each whole.
     pub whole: Vec<(String, String)>,
@@ -215,6 +230,14 @@ pub fn partitioned(r: &mut Report, p: &msc_passes::partition::Report) {
     r.padded = p.padded.clone();
     for (name, size, padded) in &p.padded {
         r.layout.notes.push(format!("{name} and what goes with it is padded from {size} to {padded}"));
+    }
+    if let Some(s) = &p.sequence {
+        r.sequence_parallel = Some(SequenceReport {
+            axis: s.axis.clone(),
+            predicted_us_without: us(s.without_ps),
+            predicted_us_with: s.with_ps.map(us),
+            taken: s.taken,
+        });
     }
     for axis in &p.experts_in_shards {
         r.layout.notes.push(format!(

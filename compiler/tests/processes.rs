@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -186,7 +187,11 @@ fn ranks_do_not_outlive_who_started_them() {
 }
 
 /// Runs with a fault; checks that the run ends in time with one message that names the culprit, the place, and a line.
-fn struck(plan: &Path, comm: &str, (kind, rank, step, instruction): (&str, usize, usize, usize)) -> String {
+fn struck(
+    plan: &Path,
+    comm: &str,
+    (kind, rank, step, instruction): (&str, usize, usize, usize),
+) -> (String, Duration) {
     let fault = format!("{kind}:{rank}:{step}:{instruction}");
     let begun = Instant::now();
     let child = msc()
@@ -218,7 +223,7 @@ fn struck(plan: &Path, comm: &str, (kind, rank, step, instruction): (&str, usize
         _ => "it does not get on",
     };
     assert!(said.contains(reason), "{what}");
-    said
+    (said, took)
 }
 
 #[test]
@@ -248,6 +253,7 @@ fn faults_anywhere_end_with_one_message() {
         (x >> 33) as usize % below
     };
     let before = names().len();
+    let mut worst: BTreeMap<(&str, &str), Duration> = BTreeMap::new();
     for n in 0..50 {
         for (kind, comm) in [
             ("kill", "processes"),
@@ -258,9 +264,13 @@ fn faults_anywhere_end_with_one_message() {
             ("stall", "processes"),
         ] {
             let at = (kind, random(4), random(3), random(instructions));
-            println!("{n}: {}", struck(&plan, comm, at).trim_end());
+            let (said, took) = struck(&plan, comm, at);
+            println!("{n}: {kind} of {comm} after {took:.1?}: {}", said.trim_end());
+            let longest = worst.entry((kind, comm)).or_insert(took);
+            *longest = took.max(*longest);
         }
     }
+    println!("the longest run of each: {worst:.1?}");
     assert!(names().len() <= before, "shared memory is left: {:?}", names());
 }
 

@@ -140,8 +140,12 @@ impl Storage {
 
     /// Elements from little-endian bytes; a partial last element is dropped. Non-zero `i1` bytes become 1.
     pub fn from_bytes(dtype: DType, bytes: &[u8]) -> Storage {
-        fn read<T: bytemuck::AnyBitPattern>(bytes: &[u8]) -> Vec<T> {
-            bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).collect()
+        // One copy: builds without optimisation would spend most of a step here, element by element.
+        fn read<T: bytemuck::Pod>(bytes: &[u8]) -> Vec<T> {
+            let mut out = vec![T::zeroed(); bytes.len() / size_of::<T>()];
+            let whole = out.len() * size_of::<T>();
+            bytemuck::cast_slice_mut(&mut out).copy_from_slice(&bytes[..whole]);
+            out
         }
         match dtype {
             DType::I1 => Storage::I1(bytes.iter().map(|&b| u8::from(b != 0)).collect()),

@@ -3,6 +3,7 @@
 use msc::options::Options;
 use msc::pipeline::{self, Outcome};
 use msc::run::{RunOptions, run};
+use msc_passes::partition::SequenceParallel;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -22,6 +23,8 @@ pub struct Layout {
     pub cp: usize,
     /// Ranks that split experts.
     pub ep: usize,
+    /// Whether `tp` is to split the sequence between products.
+    pub sp: bool,
 }
 
 impl Layout {
@@ -43,14 +46,16 @@ impl Layout {
     /// As options of a compilation.
     pub fn options(&self) -> Options {
         let [(_, tp), (_, dp), (_, fsdp), (_, cp), (_, ep)] = self.sizes();
-        Options { tp, dp, fsdp, cp, ep, ..Options::default() }
+        let sequence_parallel = if self.sp { SequenceParallel::On } else { SequenceParallel::Auto };
+        Options { tp, dp, fsdp, cp, ep, sequence_parallel, ..Options::default() }
     }
 }
 
 impl fmt::Display for Layout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let words: Vec<String> =
+        let mut words: Vec<String> =
             self.sizes().iter().filter(|(_, n)| *n > 1).map(|(a, n)| format!("{a}{n}")).collect();
+        words.extend(self.sp.then(|| "sp".to_string()));
         f.write_str(if words.is_empty() { "one".into() } else { words.join("-") }.as_str())
     }
 }
@@ -89,6 +94,19 @@ pub struct Curve {
     pub layout: Layout,
 }
 
+/// A layout beside those of all sizes.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Also {
+    /// The fixture.
+    pub fixture: String,
+    /// The layout.
+    pub layout: Layout,
+    /// Dimensions that are padded.
+    #[serde(default)]
+    pub padded: usize,
+}
+
 /// Names of fixtures.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -113,6 +131,9 @@ pub struct Layouts {
     /// What is known not to agree.
     #[serde(default)]
     pub known: Vec<Known>,
+    /// Layouts beside those of all sizes.
+    #[serde(default)]
+    pub also: Vec<Also>,
     /// Losses to be followed.
     #[serde(default)]
     pub curves: Vec<Curve>,
@@ -141,7 +162,7 @@ impl Layouts {
             for &dp in of("dp") {
                 for &fsdp in of("fsdp") {
                     for &cp in of("cp") {
-                        out.extend(of("ep").iter().map(|&ep| Layout { tp, dp, fsdp, cp, ep }));
+                        out.extend(of("ep").iter().map(|&ep| Layout { tp, dp, fsdp, cp, ep, sp: false }));
                     }
                 }
             }

@@ -1,9 +1,13 @@
 //! Fixtures in layouts of many ranks: see `tests/layouts.toml`.
 
+use msc::pipeline::{Outcome, compile};
 use msc_tests::curves::{deviation, reference, trained};
-use msc_tests::layouts::{Case, Layouts};
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use msc_tests::layouts::{Also, Case, Layouts};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
 const STEPS: usize = 20;
 
@@ -14,16 +18,31 @@ const DRIFT: f64 = 2e-6;
 /// Parts of the covering set, so that they run side by side.
 const PARTS: usize = 4;
 
-fn judged(layouts: &Layouts, cases: &[Case]) {
-    let folders: BTreeMap<String, PathBuf> = layouts.folders().into_iter().collect();
+/// Judges cases on so many threads, reports each as it is done, and all that are wrong at the end.
+fn judged(layouts: &Layouts, cases: &[Case], threads: usize) {
     let scratch = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let mut wrong = Vec::new();
-    for (n, (name, layout)) in cases.iter().enumerate() {
-        let found = layouts.judge(name, &folders[name], layout, scratch);
-        let verdict = found.as_ref().map_or("wrong", |()| "as it should be");
-        println!("{}/{}: {name} {layout}: {verdict}", n + 1, cases.len());
-        wrong.extend(found.err().map(|e| format!("{name} {layout}: {e}")));
-    }
+    let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let wrong = Mutex::new(Vec::new());
+    let began = Instant::now();
+    let work = || {
+        while let Some((name, layout)) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+            // A panic in one case is what is wrong with it.
+            let found = catch_unwind(AssertUnwindSafe(|| {
+                let dir = layouts.folder(name).ok_or("the fixture is missing")?;
+                layouts.judge(name, &dir, layout, scratch)
+            }));
+            let found = found.unwrap_or_else(|_| Err("panicked".into()));
+            let verdict = found.as_ref().map_or("wrong", |()| "as it should be");
+            let n = done.fetch_add(1, Ordering::Relaxed) + 1;
+            println!("{n}/{} after {} s: {name} {layout}: {verdict}", cases.len(), began.elapsed().as_secs());
+            if let Err(e) = found {
+                println!("    {e}");
+                wrong.lock().expect("no thread panics here").push(format!("{name} {layout}: {e}"));
+            }
+        }
+    };
+    std::thread::scope(|s| (0..threads).for_each(|_| drop(s.spawn(work))));
+    let wrong = wrong.into_inner().expect("no thread panics here");
     assert!(wrong.is_empty(), "{} of {}:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
 }
 
@@ -33,7 +52,7 @@ fn part(n: usize) {
     assert!(names.len() >= 6, "fixtures are missing: {names:?}");
     let pairs = layouts.pairs(&names);
     let cases: Vec<Case> = pairs.into_iter().skip(n).step_by(PARTS).collect();
-    judged(&layouts, &cases);
+    judged(&layouts, &cases, 1);
 }
 
 #[test]
@@ -56,6 +75,27 @@ fn pairs_of_choices_fourth_part() {
     part(3);
 }
 
+/// Batches that do not divide are padded, and the sequence is split between products.
+#[test]
+fn layouts_of_other_sizes_and_choices() {
+    let layouts = Layouts::load().expect("layouts");
+    let there = |a: &&Also| layouts.folder(&a.fixture).is_some();
+    let all: Vec<&Also> = layouts.also.iter().filter(there).collect();
+    assert!(all.len() >= 8, "fixtures are missing");
+    for a in &all {
+        let step = layouts.folder(&a.fixture).expect("a fixture").join("model.mlir");
+        let Outcome::Compiled(c) = compile(&step, &a.layout.options(), None).expect("compiles") else {
+            panic!("nothing was compiled")
+        };
+        let (padded, sequence) = (&c.report.padded, &c.report.sequence_parallel);
+        assert_eq!(padded.len(), a.padded, "{} {}: {padded:?}", a.fixture, a.layout);
+        let taken = sequence.as_ref().is_some_and(|s| s.taken);
+        assert_eq!(taken, a.layout.sp, "{} {}: {sequence:?}", a.fixture, a.layout);
+    }
+    let cases: Vec<Case> = all.iter().map(|a| (a.fixture.clone(), a.layout)).collect();
+    judged(&layouts, &cases, 1);
+}
+
 #[test]
 #[ignore = "long: make sweep"]
 fn every_layout() {
@@ -65,7 +105,10 @@ fn every_layout() {
     let cases: Vec<Case> = names.iter().flat_map(|n| all.iter().map(|&l| (n.clone(), l))).collect();
     let refused = cases.iter().filter(|(n, l)| layouts.refusal(n, l).is_some());
     assert!(refused.count() * 10 <= cases.len(), "too many layouts are refused");
-    judged(&layouts, &cases);
+    // MSC_SWEEP_FROM: so many cases are done already.
+    let from = std::env::var("MSC_SWEEP_FROM").map_or(0, |n| n.parse().expect("a number of cases"));
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    judged(&layouts, cases.get(from..).expect("fewer cases are done than there are"), threads);
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod read;
 use crate::error::{Error, Result};
 use crate::options::is_axis_name;
 use msc_passes::cost::topology::Topology;
+use msc_passes::partition::SequenceParallel;
 use read::{File, line};
 use saphyr::{LoadableYamlNode, MarkedYaml};
 use std::path::{Path, PathBuf};
@@ -53,6 +54,8 @@ pub struct Parallel {
     pub shard: Vec<String>,
     /// A topology's name or file.
     pub topology: Option<String>,
+    /// Whether `tp` splits the sequence between products.
+    pub sequence_parallel: Option<SequenceParallel>,
     /// Whether the model's annotations are followed.
     pub annotations: Option<bool>,
 }
@@ -133,7 +136,8 @@ const HELP: &str = "docs/config.md describes the file";
 impl File<'_> {
     /// Section `parallel`.
     fn parallel(&self, v: &MarkedYaml<'_>, p: &mut Parallel) -> Result<()> {
-        let known = ["tp", "dp", "fsdp", "cp", "ep", "mesh", "shard", "topology", "annotations"];
+        let known =
+            ["tp", "dp", "fsdp", "cp", "ep", "mesh", "shard", "topology", "sequence-parallel", "annotations"];
         let mut axis = None;
         let mut mesh = None;
         self.section(v, &known, |key, v| {
@@ -154,6 +158,11 @@ impl File<'_> {
                         true => name.to_string(),
                         false => self.path(key, v)?.display().to_string(),
                     });
+                }
+                "sequence-parallel" => {
+                    let word = self.text(key, v)?;
+                    let known = word.parse().map_err(|_| self.expected(key, "auto, on or off", v))?;
+                    p.sequence_parallel = Some(known);
                 }
                 "annotations" => p.annotations = Some(self.switch(key, v)?),
                 _ => {
@@ -217,6 +226,7 @@ parallel:
     'mlp.*': tp,-
     \"a=b\": '-'
   topology: 910b-8
+  sequence-parallel: on
   annotations: false
 training:
   steps: 10
@@ -234,6 +244,7 @@ training:
         assert_eq!([p.tp, p.dp, p.fsdp, p.cp, p.ep], [Some(4), Some(2), Some(1), Some(1), Some(1)]);
         assert_eq!(p.shard, ["mlp.*=tp,-", "a=b=-"]);
         assert_eq!((p.topology.as_deref(), p.annotations), (Some("910b-8"), Some(false)));
+        assert_eq!(p.sequence_parallel, Some(SequenceParallel::On));
         let t = &c.training;
         assert_eq!((t.steps, t.init, t.save_every), (Some(10), Some(0), Some(5)));
         assert_eq!(t.data, Some("/abs/tokens.npy".into()));

@@ -91,6 +91,19 @@ impl Wishes {
         Ok(out)
     }
 
+    /// The dimensions of a wish, with the product of the axes that each is asked along and not split along yet.
+    pub fn with_ranks(&self, module: &Module, wish: &Wish) -> Result<Vec<(usize, usize, usize)>> {
+        let params = &module.entry()?.params;
+        let ranks = |p: usize, d: usize| -> usize {
+            let (Some((_, dims)), Some(info)) = (self.params.iter().find(|x| x.0 == p), params.get(p)) else {
+                return 1;
+            };
+            let axes = dims.get(d).into_iter().flatten().filter_map(|name| module.mesh.axis(name));
+            axes.filter(|a| !info.sharding.axes(d).contains(a)).map(|a| module.mesh.size(a)).product()
+        };
+        Ok(wish.data.iter().chain(&wish.state).map(|&(p, d)| (p, d, ranks(p, d))).collect())
+    }
+
     /// Parameters that are not as asked, and what was asked.
     pub fn not_met(&self, module: &Module) -> Result<Vec<(String, String)>> {
         let entry = module.entry()?;

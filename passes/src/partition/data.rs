@@ -34,9 +34,9 @@ pub(super) enum First {
 /// An atom as a dimension of a value, which stays what it is when the program is cut.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Anchor {
-    graph: GraphId,
-    value: ValueId,
-    dim: usize,
+    pub graph: GraphId,
+    pub value: ValueId,
+    pub dim: usize,
     size: usize,
     /// Product of the dimension's atoms inside of it.
     inner: usize,
@@ -56,7 +56,8 @@ impl Anchor {
         self.size
     }
 
-    fn atom(&self, problem: &Problem) -> Option<AtomId> {
+    /// The atom, if it is still there.
+    pub fn atom(&self, problem: &Problem) -> Option<AtomId> {
         let list = problem.atoms.dim_in(problem.atoms.scope_of(self.graph)?, self.value, self.dim);
         let mut inner = 1;
         for &a in list.iter().rev() {
@@ -80,7 +81,7 @@ pub(super) struct Experts {
 
 /// Atoms of the data's dimension `dim`, most frequent first, with an anchor for each. The data are inputs of integers
 /// that are no state and that something uses, of two dimensions if there are any.
-fn atoms_of(problem: &Problem, module: &Module, dim: usize) -> Vec<Anchor> {
+pub(super) fn atoms_of(problem: &Problem, module: &Module, dim: usize) -> Vec<Anchor> {
     let g = module.graph(problem.entry);
     let state = problem.state(g);
     let data = |rank: usize| -> Vec<ValueId> {
@@ -229,17 +230,23 @@ pub(super) fn attempt(
 
 /// An atom wherever it comes out of what was set apart: no op ties those places, but all are to be split alike. And
 /// whether there is one to follow.
-struct Followed(Vec<Anchor>, bool);
+pub(super) struct Followed(Vec<Anchor>, bool);
 
 impl Followed {
-    fn at(places: impl IntoIterator<Item = Anchor>) -> Followed {
+    /// An atom at these places.
+    pub fn at(places: impl IntoIterator<Item = Anchor>) -> Followed {
         let places: Vec<Anchor> = places.into_iter().collect();
         let some = !places.is_empty();
         Followed(places, some)
     }
 
+    /// The first place.
+    pub fn first(&self) -> Option<&Anchor> {
+        self.0.first()
+    }
+
     /// Makes the atoms of all places one; false if what is followed was lost.
-    fn identify(&self, problem: &mut Problem) -> bool {
+    pub fn identify(&self, problem: &mut Problem) -> bool {
         let found: Option<Vec<AtomId>> = self.0.iter().map(|a| a.atom(problem)).collect();
         match found {
             Some(found) if !found.is_empty() => problem.atoms.identify(&found),

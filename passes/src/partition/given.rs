@@ -4,6 +4,7 @@
 //! specification has one entry for each dimension, separated by commas: axes with `+` between them, outermost first;
 //! `-` for a dimension that stays whole; `?` for one that the search may split.
 
+use super::pad::is_little;
 use crate::error::{PassError, Result};
 use msc_ir::Module;
 use msc_ir::module::{AxisId, Mesh, Sharding};
@@ -170,11 +171,12 @@ impl Shard {
         }
         for (d, axes) in dims.iter().enumerate() {
             let n: usize = axes.iter().map(|&a| mesh.size(a)).product();
-            if !shape[d].is_multiple_of(n) {
-                let fits = (1..=n.min(shape[d])).rev().find(|k| shape[d].is_multiple_of(*k)).unwrap_or(1);
+            if !is_little(shape[d], n) {
+                let fits = (1..=n).rev().find(|&k| is_little(shape[d], k)).unwrap_or(1);
                 let message = format!(
-                    "dimension {d} of `{name}` has the size {}, which {n} ranks do not divide",
-                    shape[d]
+                    "dimension {d} of `{name}` has the size {}, which {n} ranks do not divide, and would be padded to {}",
+                    shape[d],
+                    shape[d].next_multiple_of(n)
                 );
                 return Err(refused(
                     text,
@@ -208,7 +210,7 @@ entry \"train\" @main {
 
     fn given(options: &[&str]) -> Result<Given> {
         let axis = |name: &str, size| MeshAxis { name: name.into(), size };
-        let mesh = Mesh { axes: vec![axis("fsdp", 2), axis("tp", 4), axis("big", 5)] };
+        let mesh = Mesh { axes: vec![axis("fsdp", 2), axis("tp", 4), axis("big", 13)] };
         let options: Vec<String> = options.iter().map(|o| o.to_string()).collect();
         let mut g = Given::default();
         g.set_result(0, Sharding { dims: vec![vec![AxisId(0)], vec![]], ..Sharding::default() }, [1]);
@@ -241,8 +243,8 @@ entry \"train\" @main {
             ("w$=tp,tp", &["twice"]),
             ("w$=tp", &["1 entries", "`p['a=b'].w`", "[12, 8]"]),
             ("w$=,tp", &["dimension 0 is empty"]),
-            ("w$=fsdp+tp,-", &["dimension 0", "size 12", "8 ranks", "fits is 6"]),
-            ("bias=big", &["size 8", "5 ranks", "fits is 4"]),
+            ("w$=fsdp+big,-", &["dimension 0", "size 12", "26 ranks", "padded to 26", "fits is 18"]),
+            ("bias=big", &["size 8", "13 ranks", "fits is 12"]),
         ] {
             let m = message(option);
             assert!(m.contains("MSC-C0001") && parts.iter().all(|p| m.contains(p)), "{option}: {m}");

@@ -24,7 +24,7 @@ fn times(problem: &Problem, scope: usize, v: ValueId, atom: AtomId) -> usize {
 }
 
 /// Whether an op cannot have the atom split.
-fn needs_whole(problem: &Problem, scope: usize, g: &Graph, op: OpId, atom: AtomId) -> bool {
+pub(super) fn needs_whole(problem: &Problem, scope: usize, g: &Graph, op: OpId, atom: AtomId) -> bool {
     let atoms = &problem.atoms;
     let data = g.op(op);
     if data.operands.iter().chain(&data.results).any(|&v| times(problem, scope, v, atom) > 1) {
@@ -67,6 +67,8 @@ pub(super) enum Beside<'a> {
     /// All that has an atom.
     Atom(AtomId),
     Region(&'a Region),
+    /// What works with a part of the state.
+    State(&'a Region),
 }
 
 impl Beside<'_> {
@@ -78,7 +80,7 @@ impl Beside<'_> {
                 let d = g.op(op);
                 d.operands.iter().chain(&d.results).any(|&v| times(problem, scope, v, *a) > 0)
             }
-            Beside::Region(r) => r.has(scope, op),
+            Beside::Region(r) | Beside::State(r) => r.has(scope, op),
         }
     }
 
@@ -87,7 +89,7 @@ impl Beside<'_> {
         match self {
             Beside::Nothing => false,
             Beside::Atom(a) => times(problem, scope, v, *a) > 0,
-            Beside::Region(r) => r.passes(scope, v),
+            Beside::Region(r) | Beside::State(r) => r.passes(scope, v),
         }
     }
 }
@@ -138,6 +140,11 @@ pub(super) fn cuts(
                 wanted_apart != is_apart
             });
             if !users.is_empty() {
+                let is_state = matches!(beside, Beside::State(_));
+                let meets = |op: OpId| {
+                    let part = if is_state { "of the state" } else { "of the experts" };
+                    meets(op).then_some(part)
+                };
                 let fact = fact(module, g, v, &users, is_apart, why, &meets);
                 out.push(Cut { graph: id, value: v, users, late: g.def(v).is_none(), back: is_apart, fact });
             }
@@ -154,7 +161,7 @@ fn fact(
     users: &[User],
     is_apart: bool,
     why: &str,
-    meets: &dyn Fn(OpId) -> bool,
+    meets: &dyn Fn(OpId) -> Option<&'static str>,
 ) -> Fact {
     let apart = match is_apart {
         true => g.def(v).map(|(op, _)| op),
@@ -164,8 +171,10 @@ fn fact(
         }),
     };
     let apart = match apart {
-        Some(op) if meets(op) => format!("{} works for a part of the experts", op_at(module, g, op)),
-        Some(op) => format!("{} cannot work on a part of it", op_at(module, g, op)),
+        Some(op) => match meets(op) {
+            Some(part) => format!("{} works for a part {part}", op_at(module, g, op)),
+            None => format!("{} cannot work on a part of it", op_at(module, g, op)),
+        },
         None => "the outside cannot work on a part of it".into(),
     };
     match is_apart {

@@ -29,6 +29,8 @@ pub struct Done {
     pub draft: Draft,
     /// In words.
     pub splits: Vec<SplitReport>,
+    /// As atoms of the draft that it was made of.
+    pub split: Split,
 }
 
 impl Done {
@@ -38,7 +40,7 @@ impl Done {
     /// As [`lower`].
     pub fn by(draft: &Draft, problem: &Problem, split: &Split) -> Result<Done> {
         let splits = problem.describe(&draft.module, split);
-        Ok(Done { draft: lower(draft, problem, split)?, splits })
+        Ok(Done { draft: lower(draft, problem, split)?, splits, split: split.clone() })
     }
 }
 

@@ -32,6 +32,7 @@ mod pad;
 mod predict;
 mod problem;
 mod region;
+mod sequence;
 mod state;
 mod sums;
 mod tensor;
@@ -47,6 +48,7 @@ use msc_ir::ops::collective::Collective;
 use msc_ir::ops::fused::FusedKind;
 use msc_ir::{GraphId, Module, Monoid, Op, Operation};
 use problem::Problem;
+pub use sequence::{SequenceParallel, SequenceReport};
 use std::collections::BTreeSet;
 
 /// The axes that are split without being asked how, in the order in which they are taken.
@@ -61,6 +63,8 @@ pub struct Options {
     pub device: DeviceModel,
     /// Layouts that are asked for.
     pub given: Given,
+    /// Whether `tp` splits the sequence between the products that it splits.
+    pub sequence: SequenceParallel,
 }
 
 /// One collective and the two facts that made it necessary.
@@ -112,11 +116,13 @@ pub struct Report {
     pub predicted_ps: u64,
     /// Layouts that the search compared.
     pub layouts_compared: usize,
+    /// What was found of sequence parallelism, if it was looked for.
+    pub sequence: Option<SequenceReport>,
     /// Axes along which experts are not dealt to ranks: their state is stored in shards with all other.
     pub experts_in_shards: Vec<String>,
     /// Axes, or parts of axes, that found nothing to split, and their ranks: these compute the same.
     pub idle: Vec<(String, usize)>,
-    /// Dimensions of state that are padded, as `name[dimension]` of the first parameter that has each, with the true size and
+    /// Dimensions that are padded, as `name[dimension]` of the first parameter that has each, with the true size and
     /// the padded one.
     pub padded: Vec<(String, usize, usize)>,
     /// Parameters that are not laid out as was asked for, with what was asked.
@@ -152,9 +158,17 @@ pub fn partition(module: &mut Module, options: &Options) -> Result<Report> {
     let unsplit = problem.state_bytes(module);
     let whole = kept_whole(&problem, module);
     let draft = Draft { module: std::mem::take(module), facts: Facts::new() };
-    let mut stages = Stages { draft, report: Report::default(), device: options.device, wishes };
+    let mut stages = Stages {
+        draft,
+        report: Report::default(),
+        device: options.device,
+        wishes,
+        pads_for_all: false,
+        sequence: options.sequence,
+        mesh: options.mesh.clone(),
+    };
     stages.run(&options.mesh)?;
-    let Stages { mut draft, mut report, device, wishes } = stages;
+    let Stages { mut draft, mut report, device, wishes, .. } = stages;
     bucket::join(&mut draft)?;
     let problem = Problem::new(&draft.module)?;
     report.state_bytes = problem.state_bytes(&draft.module);
@@ -193,12 +207,34 @@ struct Stages {
     report: Report,
     device: DeviceModel,
     wishes: asked::Wishes,
+    /// Whether the batch is padded for all axes that split it, also where the first divides it.
+    pads_for_all: bool,
+    sequence: SequenceParallel,
+    /// The mesh as it was asked for.
+    mesh: Mesh,
 }
 
 impl Stages {
+    /// Splits along all axes. Where one finds nothing and the batch was not padded for it, the batch is padded first.
+    fn run(&mut self, mesh: &Mesh) -> Result<()> {
+        let ranks = pad::OF_BATCH.iter().filter_map(|a| mesh.axis(a)).map(|a| mesh.size(a)).product();
+        if !self.batch_may_be_padded(ranks)? {
+            return self.run_once(mesh);
+        }
+        let before = (self.draft.clone(), self.report.clone());
+        let first = self.run_once(mesh);
+        if !matches!(first, Err(PassError::Layout { .. })) {
+            return first;
+        }
+        (self.draft, self.report) = before;
+        self.pads_for_all = true;
+        // What the program as it is lacks is said.
+        self.run_once(mesh).or(first)
+    }
+
     /// What is asked for first, outer axes before inner ones. Then state: what it leaves of the heads, the sequence may
     /// take. Then the batch, then the sequence; last, state is stored in shards.
-    fn run(&mut self, mesh: &Mesh) -> Result<()> {
+    fn run_once(&mut self, mesh: &Mesh) -> Result<()> {
         let asked = self.wishes.axes(mesh);
         for name in &asked {
             self.as_asked(name)?;
@@ -206,7 +242,7 @@ impl Stages {
         let free = |name: &str| !asked.iter().any(|a| a == name);
         for name in AXES.into_iter().filter(|n| free(n)) {
             if mesh.axis(name).is_some_and(|a| mesh.size(a) > 1) {
-                self.axis(name)?;
+                self.axis(name, &free)?;
             }
         }
         // Experts that could not be dealt are stored in shards along `ep`, as all state is along `fsdp`.
@@ -239,17 +275,24 @@ impl Stages {
     /// that cannot be split beside the inputs is stored in shards.
     fn as_asked(&mut self, name: &str) -> Result<()> {
         let Some(axis) = self.draft.module.mesh.axis(name) else { return Ok(()) };
-        let asked = self.wishes.along(&self.draft.module, axis)?.state;
-        self.padded(name, Some(&asked), |s| s.exactly_as_asked(name))
+        let module = &self.draft.module;
+        let asked = self.wishes.with_ranks(module, &self.wishes.along(module, axis)?)?;
+        self.padded(name, pad::Wanted::Asked(&asked), &|s| s.exactly_as_asked(name))
     }
 
     fn exactly_as_asked(&mut self, name: &str) -> Result<()> {
         let Some(axis) = self.draft.module.mesh.axis(name) else { return Ok(()) };
         let wish = self.wishes.along(&self.draft.module, axis)?;
-        let done = match wish.data.first() {
-            Some(&(param, dim)) => data::split_at(&self.draft, axis, param, dim)?,
-            None => asked::split(&self.draft, axis, &wish)?,
-        };
+        let mut done = None;
+        for &(param, dim) in &wish.data {
+            // The others follow from the first that can be split.
+            if done.is_none() {
+                done = data::split_at(&self.draft, axis, param, dim)?;
+            }
+        }
+        if wish.data.is_empty() {
+            done = asked::split(&self.draft, axis, &wish)?;
+        }
         done.into_iter().for_each(|d| self.take(d));
         let stored = self.wishes.along(&self.draft.module, axis)?.state;
         if !stored.is_empty() {
@@ -259,48 +302,12 @@ impl Stages {
     }
 
     /// Splits along an axis what is left free.
-    fn axis(&mut self, name: &str) -> Result<()> {
-        // The data is not padded: every gradient sums over it. What is left of it is split in parts.
+    fn axis(&mut self, name: &str, free: &dyn Fn(&str) -> bool) -> Result<()> {
         match name {
-            "tp" => self.padded(name, None, |s| s.in_parts(name)),
-            _ => self.in_parts(name),
+            "tp" => self.padded(name, pad::Wanted::State, &|s| s.in_parts(name)),
+            "cp" => self.in_parts(name),
+            _ => self.batch(name, free),
         }
-    }
-
-    /// Splits along an axis after sizes were padded that it does not divide; without the padding that turns out to be in
-    /// vain.
-    fn padded(
-        &mut self,
-        name: &str,
-        asked: Option<&[(usize, usize)]>,
-        split: impl Fn(&mut Self) -> Result<()>,
-    ) -> Result<()> {
-        let Some(axis) = self.draft.module.mesh.axis(name) else { return split(self) };
-        let problem = Problem::new(&self.draft.module)?;
-        let n = self.draft.module.mesh.size(axis);
-        let mut paddings = pad::worth(&problem, &self.draft.module, axis, n, asked);
-        while !paddings.is_empty() {
-            let Some(draft) = pad::pad(&self.draft, &paddings)? else { break };
-            let before = (std::mem::replace(&mut self.draft, draft), self.report.clone());
-            let done = split(self);
-            let entry = self.draft.module.entry()?;
-            let is_split = |p: &pad::Padding| {
-                let axes = entry.params[p.param].sharding.axes(p.dim);
-                axes.iter().any(|a| base(&self.draft.module.mesh.axes[a.0 as usize].name) == name)
-            };
-            let needed: Vec<pad::Padding> = paddings.iter().copied().filter(is_split).collect();
-            if done.is_ok() && needed.len() == paddings.len() {
-                let named = |p: &pad::Padding| {
-                    (format!("{}[{}]", entry.params[p.param].name, p.dim), p.size, p.padded)
-                };
-                self.report.padded.extend(needed.iter().map(named));
-                return Ok(());
-            }
-            (self.draft, self.report) = before;
-            // Something is left out each time, so that this ends.
-            paddings = if done.is_ok() { needed } else { Vec::new() };
-        }
-        split(self)
     }
 
     /// Splits along an axis, if need be in parts.
@@ -340,7 +347,10 @@ impl Stages {
             "tp" => {
                 let (next, compared) = tensor::split(&self.draft, axis, &self.device)?;
                 self.report.layouts_compared += compared;
-                Ok(next)
+                Ok(match next {
+                    Next::Done(done) => Next::Done(Box::new(self.with_sequence(*done)?)),
+                    next => next,
+                })
             }
             "cp" => data::split(&self.draft, axis, data::First::Sequence, &data::Experts::default()),
             "ep" => experts::split(&self.draft, axis),
@@ -380,10 +390,13 @@ fn nothing_to_split(draft: &Draft, name: &str, axis: AxisId, n: usize) -> Result
     let g = draft.module.graph(problem.entry);
     let all = problem.candidates(g, g.params().iter().copied(), axis, 1);
     let sizes: BTreeSet<usize> = all.iter().map(|&a| problem.atoms.size(a)).collect();
+    let of_batch = pad::OF_BATCH.contains(&base(name));
+    let unpadded = of_batch.then(|| pad::why_no_batch(&problem, &draft.module, n)).flatten();
+    let unpadded = unpadded.map_or(String::new(), |why| format!("; {why}"));
     Ok(PassError::Layout {
         message: format!("--{name} {n}: no dimension of the model divides by {n} and may be split"),
         help: format!(
-            "dimensions that may be split have the sizes {sizes:?}; choose a divisor of one of them"
+            "dimensions that may be split have the sizes {sizes:?}; choose a divisor of one of them{unpadded}"
         ),
     })
 }

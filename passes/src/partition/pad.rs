@@ -7,11 +7,16 @@
 //! a padded table is bounded by the true size first, as the op itself bounds it by the table's.
 //!
 //! The outside does not see the padding: a layout says the true size ([`Sharding::sizes`]), and what is loaded, saved and
-//! compared has that. A dimension that is split already is not padded: each block would be, and no layout says so. Padding
-//! is for model state only, and only where it is little ([`MOST`], or [`MOST_ASKED`] where a
-//! layout is asked for): the elements of padding are computed with as all others.
+//! compared has that. What is padded, and by how much, says [`worth`](mod@worth): the elements of padding are computed with as
+//! all others.
 //!
 //! [`Sharding::sizes`]: msc_ir::module::Sharding::sizes
+
+mod stages;
+mod worth;
+
+pub(super) use stages::OF_BATCH;
+pub(super) use worth::{Wanted, is_little, why_no_batch, worth};
 
 use super::facts::{Draft, Facts};
 use super::problem::Problem;
@@ -19,25 +24,19 @@ use crate::error::Result;
 use msc_ir::factor::solve::AtomId;
 use msc_ir::factor::{FactorKind, Starts};
 use msc_ir::graph::{OpData, OpId, ValueId};
-use msc_ir::module::AxisId;
 use msc_ir::ops::binary::BinaryKind;
 use msc_ir::ops::compare::{Compare, Direction};
 use msc_ir::ops::concatenate::Concatenate;
 use msc_ir::ops::constant::splat;
+use msc_ir::ops::fused::FusedKind;
 use msc_ir::ops::iota::Iota;
 use msc_ir::ops::reshape::Reshape;
 use msc_ir::ops::select::Select;
 use msc_ir::ops::slice::Slice;
-use msc_ir::{DType, Graph, LocId, Module, Monoid, Op, Operation, Shape, TensorType};
-use std::collections::{BTreeMap, BTreeSet};
+use msc_ir::{DType, Graph, GraphId, LocId, Module, Monoid, Op, Operation, Shape, TensorType};
+use std::collections::BTreeMap;
 
-/// A dimension that nobody asks to be split gets at most one element of padding for so many of its own.
-const MOST: usize = 16;
-
-/// A dimension that is asked to be split gets at most one for so many: 24 heads on 16 ranks have room for 32.
-const MOST_ASKED: usize = 2;
-
-/// A dimension of state that is padded: the parameter, the dimension, its true size and the size it gets. The atom lies
+/// A dimension that is padded: the parameter, the dimension, its true size and the size it gets. The atom lies
 /// outermost there.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct Padding {
@@ -47,51 +46,15 @@ pub(super) struct Padding {
     pub padded: usize,
 }
 
-/// The dimensions of state that are worth padding for `n` ranks, one of each atom: those `asked` for, or all of which
-/// little would be padding.
-pub(super) fn worth(
-    problem: &Problem,
-    module: &Module,
-    axis: AxisId,
-    n: usize,
-    asked: Option<&[(usize, usize)]>,
-) -> Vec<Padding> {
-    let g = module.graph(problem.entry);
-    let state = problem.state(g);
-    let unsayable = problem.unsayable(g, axis);
-    let split = problem.split(g);
-    let mut seen: BTreeSet<AtomId> = BTreeSet::new();
-    let mut out = Vec::new();
-    for (param, &v) in g.params().iter().enumerate().filter(|(_, v)| state.contains(v)) {
-        for dim in 0..g.ty(v).rank() {
-            let Some(&atom) = problem.atoms.dim(v, dim).first() else { continue };
-            if !seen.insert(atom) {
-                continue;
-            }
-            let size = problem.atoms.size(atom);
-            let padded = size.next_multiple_of(n);
-            let at = |&(p, d): &(usize, usize)| {
-                let v = g.params().get(p).filter(|v| d < g.ty(**v).rank());
-                v.is_some_and(|&v| problem.atoms.dim(v, d).first() == Some(&atom))
-            };
-            let wanted = match asked {
-                Some(list) => list.iter().any(at) && (padded - size) * MOST_ASKED <= size,
-                None => (padded - size) * MOST <= size,
-            };
-            let (atoms, is_piece) = (&problem.atoms, problem.atoms.is_piece(atom));
-            let is_fit =
-                !unsayable.contains(&atom) && !split.contains(&atom) && !atoms.is_whole(atom) && !is_piece;
-            if padded > size && wanted && is_fit && can(problem, module, atom) {
-                out.push(Padding { param, dim, size, padded });
-            }
-        }
-    }
-    out
-}
-
 /// Whether an op runs other graphs of the program: those are padded themselves.
 fn runs(op: &Op) -> bool {
     !op.callees().is_empty() && !matches!(op, Op::Fused(_))
+}
+
+/// Whether a named op adds up rows, and adds nothing for a row of zeros.
+fn adds_rows(kind: &FusedKind) -> bool {
+    use FusedKind::*;
+    matches!(kind, RmsNormGrad { .. } | LayerNormGrad { .. } | EmbeddingGrad { .. })
 }
 
 /// How an op takes an atom that is padded.
@@ -100,6 +63,8 @@ enum Takes {
     Alike,
     /// Masked by the neutral element.
     Masked(Monoid),
+    /// With updates, its third operand, that are masked by the neutral element: they change nothing wherever they land.
+    Updates(Monoid),
     /// With indices into it that are bounded.
     Bounded,
 }
@@ -109,13 +74,21 @@ fn takes(problem: &Problem, scope: usize, op: OpId, data: &OpData, atom: AtomId)
     let rule = problem.atoms.rule_in(scope, op);
     let mut out = Takes::Alike;
     for (f, factor) in rule.factors.iter().enumerate() {
-        if !problem.atoms.factor_in(scope, op, f).contains(&atom) {
+        let list = problem.atoms.factor_in(scope, op, f);
+        if !list.contains(&atom) {
             continue;
         }
         match (factor.kind, &data.op) {
-            (FactorKind::Pass, _) | (FactorKind::Offset, Op::Iota(_)) => {}
+            (FactorKind::Pass, _) => {}
+            // A number inside another atom is counted on from that atom's last, which would be a padded one.
+            (FactorKind::Offset | FactorKind::Range, _) if list.first() != Some(&atom) => return None,
+            (FactorKind::Offset, Op::Iota(_)) => {}
             (FactorKind::Reduce(m), Op::Reduce(_)) => out = Takes::Masked(m),
             (FactorKind::Reduce(_), Op::DotGeneral(_)) => out = Takes::Masked(Monoid::Sum),
+            (FactorKind::Reduce(Monoid::Sum), Op::Fused(f)) if adds_rows(&f.kind) => {
+                out = Takes::Masked(Monoid::Sum);
+            }
+            (FactorKind::Reduce(m), Op::Scatter(s)) if !s.unique_indices => out = Takes::Updates(m),
             // What is scattered behind the true size lands in the padding.
             (FactorKind::Range, Op::Scatter(_)) => {}
             (FactorKind::Range, Op::Gather(_)) => out = Takes::Bounded,
@@ -125,13 +98,13 @@ fn takes(problem: &Problem, scope: usize, op: OpId, data: &OpData, atom: AtomId)
     Some(out)
 }
 
-/// Whether an atom can be padded everywhere.
-fn can(problem: &Problem, module: &Module, atom: AtomId) -> bool {
-    problem.atoms.scope_graphs().enumerate().all(|(scope, id)| {
-        let Some(g) = id.map(|id| module.graph(id)) else { return true };
-        g.ops().all(|(op, data)| {
+/// The first op that cannot take an atom padded.
+fn obstacle(problem: &Problem, module: &Module, atom: AtomId) -> Option<(GraphId, OpId)> {
+    problem.atoms.scope_graphs().enumerate().find_map(|(scope, id)| {
+        let g = module.graph(id?);
+        let refuses = |op: OpId, data: &OpData| {
             if runs(&data.op) {
-                return true;
+                return false;
             }
             let times = |v: &ValueId| {
                 let dims = 0..g.ty(*v).rank();
@@ -139,8 +112,9 @@ fn can(problem: &Problem, module: &Module, atom: AtomId) -> bool {
             };
             let most = data.operands.iter().chain(&data.results).map(times).max().unwrap_or(0);
             let fits = most == 0 || most == 1 && !problem.atoms.is_torn_in(scope, op);
-            fits && takes(problem, scope, op, data, atom).is_some()
-        })
+            !fits || takes(problem, scope, op, data, atom).is_none()
+        };
+        g.ops().find(|(op, data)| refuses(*op, data)).and_then(|(op, _)| Some((id?, op)))
     })
 }
 
@@ -270,17 +244,18 @@ impl Padded<'_> {
             match takes(self.problem, self.scope, id, data, atom) {
                 None => return Ok(None),
                 Some(Takes::Alike) => {}
-                Some(Takes::Masked(monoid)) => {
+                Some(Takes::Updates(_)) if i != 2 => {}
+                Some(Takes::Masked(monoid) | Takes::Updates(monoid)) => {
                     if let Some(place) = self.place(v, atom) {
                         value = self.mask(module, value, atom, place, monoid, data.loc)?;
                     }
                 }
                 Some(Takes::Bounded) => {
                     if let (1, Op::Gather(g)) = (i, &data.op) {
-                        let size = self.problem.atoms.size(atom);
                         let dim = self.place(data.operands[0], atom).map(|p| p.dim);
                         let component = g.start_index_map.iter().position(|m| Some(*m) == dim);
-                        let Some(component) = component else { continue };
+                        let (Some(component), Some(dim)) = (component, dim) else { continue };
+                        let size = self.source.ty(data.operands[0]).shape[dim];
                         value = self.bound(module, value, g.index_vector_dim, component, size, data.loc)?;
                     }
                 }

@@ -22,6 +22,11 @@ pub(super) struct Region {
 }
 
 impl Region {
+    /// Of these ops, and values that pass between graphs, by scope and number.
+    pub fn of(ops: Vec<Vec<bool>>, values: Vec<Vec<bool>>) -> Region {
+        Region { ops, values }
+    }
+
     /// Whether an op is of the region.
     pub fn has(&self, scope: usize, op: OpId) -> bool {
         self.ops[scope][op.0 as usize]

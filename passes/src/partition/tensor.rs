@@ -85,7 +85,7 @@ pub(super) fn split(draft: &Draft, axis: AxisId, device: &DeviceModel) -> Result
     // A candidate alone is a legal set, so that there is a best one.
     let Some(((_, _, split), lowered)) = best else { return Ok((Next::Nothing, compared)) };
     let splits = problem.describe(module, &split);
-    Ok((Next::Done(Box::new(Done { draft: lowered, splits })), compared))
+    Ok((Next::Done(Box::new(Done { draft: lowered, splits, split })), compared))
 }
 
 /// Bytes of state by the candidates that each value has.

@@ -1,7 +1,7 @@
 //! Programs that several tests use.
 
 use msc_ir::interp::{Mode, run, run_ranks};
-use msc_ir::module::{Mesh, MeshAxis, Sharding};
+use msc_ir::module::{Entry, Mesh, MeshAxis, ParamInfo, ResultInfo, Sharding};
 use msc_ir::outside::Outside;
 use msc_ir::tensor::IndexSpace;
 use msc_ir::testing::split::compare;
@@ -111,10 +111,12 @@ pub fn mesh(axes: &[(&str, usize)]) -> Mesh {
     Mesh { axes: axes.iter().map(|&(n, size)| MeshAxis { name: n.into(), size }).collect() }
 }
 
-/// A rank's block: of each part of a dimension, the one at the rank's place. Padding is arbitrary: not a number.
+/// A rank's block: of each part of a dimension, the one at the rank's place. Padding is arbitrary: not a number, and of
+/// integers one that is no index.
 #[allow(dead_code)]
 pub fn block(mesh: &Mesh, t: &Tensor, s: &Sharding, rank: usize, local: &TensorType) -> Tensor {
-    padded_block(mesh, t, s, rank, local, |_| f64::NAN)
+    let padding = if t.dtype().is_float() { f64::NAN } else { 1e6 };
+    padded_block(mesh, t, s, rank, local, |_| padding)
 }
 
 /// The block that a rank should give: what it gives as padding is right.
@@ -210,4 +212,25 @@ pub fn inputs(m: &Module, seed: u64) -> Vec<Tensor> {
 #[allow(dead_code)]
 pub fn kinds(r: &Report) -> Vec<&'static str> {
     r.collectives.iter().map(|c| c.kind).collect()
+}
+
+/// A random program as a step: parameters that a result can replace are state.
+#[allow(dead_code)]
+pub fn step(r: &mut Rng) -> (Module, Vec<Tensor>) {
+    let (mut m, graph) = graphs::module(r).expect("builds");
+    let g = m.graph(graph);
+    let inputs = graphs::inputs(r, &g.param_types());
+    let mut taken: Vec<usize> = Vec::new();
+    let params = g.params().iter().enumerate().map(|(i, &p)| {
+        let fits = |&n: &usize| !taken.contains(&n) && g.ty(g.results()[n]) == g.ty(p);
+        let alias = (0..g.results().len()).find(fits).filter(|_| g.ty(p).dtype.is_float());
+        taken.extend(alias);
+        ParamInfo { name: format!("p{i}"), alias: alias.map(|n| n as u32), ..ParamInfo::default() }
+    });
+    let params: Vec<ParamInfo> = params.collect();
+    let results =
+        (0..g.results().len()).map(|i| ResultInfo { name: format!("r{i}"), ..ResultInfo::default() });
+    let results: Vec<ResultInfo> = results.collect();
+    m.entries.push(Entry { name: "train".into(), graph, params, results });
+    (m, inputs)
 }
