@@ -26,6 +26,7 @@ pub const OPERATIONS: &[&str] = &[
     "geglu_grad",
     "gelu",
     "gelu_grad",
+    super::accumulation::NAME,
     "grouped_matmul",
     "grouped_matmul_grad",
     "layer_norm",
