@@ -86,13 +86,13 @@ impl Definition<'_> {
     }
 
     /// `[G,N,E,C], x[G,N,D] → [E,G,C,D]`.
-    fn into_slots(&mut self, mask: ValueId, x: ValueId) -> Result<ValueId> {
+    fn fill_slots(&mut self, mask: ValueId, x: ValueId) -> Result<ValueId> {
         let y = self.product((mask, x), (&[0], &[0]), (&[1], &[1]))?;
         self.op(Permute::Transpose([1, 0, 2, 3].into_iter().collect()), &[y])
     }
 
     /// `[G,N,E,C], y[E,G,C,D] → [G,N,D]`.
-    fn out_of_slots(&mut self, mask: ValueId, y: ValueId) -> Result<ValueId> {
+    fn read_slots(&mut self, mask: ValueId, y: ValueId) -> Result<ValueId> {
         self.product((mask, y), (&[0], &[1]), (&[2, 3], &[0, 2]))
     }
 }
@@ -111,7 +111,7 @@ pub fn dispatch(module: &mut Module, types: &[TensorType], op: &Slots) -> Result
     let mut d = Definition::new(module, "moe_dispatch");
     let (x, slot, share) = (d.param(x), d.param(slot), share.map(|s| d.param(s)));
     let mask = d.slots(op, slot, share, types[0].dtype)?;
-    let inside = d.into_slots(mask, x)?;
+    let inside = d.fill_slots(mask, x)?;
     Ok(d.finish(vec![inside]))
 }
 
@@ -138,7 +138,7 @@ pub fn dispatch_grad(module: &mut Module, types: &[TensorType], op: &Slots) -> R
     let mut d = Definition::new(module, "moe_dispatch_grad");
     let (inside, slot, share) = (d.param(inside), d.param(slot), share.map(|s| d.param(s)));
     let mask = d.slots(op, slot, share, types[0].dtype)?;
-    let dx = d.out_of_slots(mask, inside)?;
+    let dx = d.read_slots(mask, inside)?;
     Ok(d.finish(vec![dx]))
 }
 
@@ -162,7 +162,7 @@ pub fn combine(module: &mut Module, types: &[TensorType], op: &Slots) -> Result<
     let (inside, slot, share) = (d.param(inside), d.param(slot), d.param(share));
     let mask = d.slots(op, slot, None, types[0].dtype)?;
     let mask = d.shared(mask, share)?;
-    let y = d.out_of_slots(mask, inside)?;
+    let y = d.read_slots(mask, inside)?;
     Ok(d.finish(vec![y]))
 }
 
@@ -180,7 +180,7 @@ pub fn combine_grad(module: &mut Module, types: &[TensorType], op: &Slots) -> Re
     let (dy, inside, slot, share) = (d.param(dy), d.param(inside), d.param(slot), d.param(share));
     let mask = d.slots(op, slot, None, types[0].dtype)?;
     let all = d.shared(mask, share)?;
-    let d_inside = d.into_slots(all, dy)?;
+    let d_inside = d.fill_slots(all, dy)?;
     // [G,N,E,C]: what each slot's result is worth to the token.
     let worth = d.product((dy, inside), (&[0], &[1]), (&[2], &[3]))?;
     let worth = d.op(Multiply, &[worth, mask])?;
