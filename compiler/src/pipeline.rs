@@ -93,7 +93,7 @@ pub fn compile(source: &Path, options: &Options, emit: Option<Stage>) -> Result<
 
     if options.recognise {
         let found = timer.run(Stage::Recognise, || recognise::recognise(&mut m, &mut templates))?;
-        report::recognised(&mut r, &found);
+        report::recognised(&mut r, &m, &found);
         checked(&m)?;
     }
     if let Some(out) = stop(Stage::Recognise, &m) {

@@ -87,6 +87,23 @@ pub struct UpdateReport {
     pub elements: u64,
 }
 
+/// A loop over microbatches that sums gradients.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct AccumulationReport {
+    /// File and line of the loop.
+    pub location: String,
+    /// Trips of the loop.
+    pub microbatches: u64,
+    /// Carries that are sums of gradients.
+    pub gradients: usize,
+    /// What these are divided by after the loop, if by one number.
+    pub divided: Option<f64>,
+    /// Carries that are other sums, such as the loss.
+    pub other_sums: usize,
+    /// Carries of which each trip takes its microbatch.
+    pub batched: usize,
+}
+
 /// A generated group.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct GroupReport {
@@ -181,6 +198,8 @@ pub struct Report {
     pub fusions: Vec<FusionReport>,
     /// Steps of optimizers, one for each set of numbers (decay, rates, epsilon).
     pub updates: Vec<UpdateReport>,
+    /// Loops over microbatches.
+    pub accumulations: Vec<AccumulationReport>,
     /// Generated groups in detail.
     pub groups: Vec<GroupReport>,
     /// Over what the step is spread.
@@ -401,9 +420,18 @@ fn updates(found: &msc_passes::recognise::Report) -> Vec<UpdateReport> {
     by_kind.into_values().collect()
 }
 
-/// E-graphs, named operations and the optimizer's steps, for the report.
-pub fn recognised(r: &mut Report, found: &msc_passes::recognise::Report) {
+/// E-graphs, named operations, the optimizer's steps and loops over microbatches, for the report.
+pub fn recognised(r: &mut Report, module: &msc_ir::Module, found: &msc_passes::recognise::Report) {
     r.updates = updates(found);
+    let accumulation = |a: &msc_passes::recognise::accumulation::Accumulation| AccumulationReport {
+        location: module.locations.describe(a.loc).to_string(),
+        microbatches: a.microbatches,
+        gradients: a.gradients(),
+        divided: a.divided(),
+        other_sums: a.sums.len() - a.gradients(),
+        batched: a.batched.len(),
+    };
+    r.accumulations = found.accumulations.iter().map(accumulation).collect();
     let egraph = EgraphReport {
         runs: found.regions.len(),
         nodes: found.regions.iter().map(|r| r.nodes).sum(),

@@ -58,6 +58,8 @@ const EXPECTED: &[Expected] = &[
     rms("llama_torchxla_tiny_const", (3, 5), (3, 5)),
     rms("mixtral_aux_b8", (3, 5), (3, 5)),
     rms("mixtral_torchax_tiny", (3, 5), (3, 5)),
+    // One a layer, whole in the entry.
+    rms("moe_capacity_jax", (3, 3), (3, 3)),
     rms("qwen2_torchax_bf16master_tiny", (3, 5), (3, 5)),
 ];
 
@@ -100,6 +102,7 @@ const LOOKUPS: &[Lookups] = &[
     lookups("llama_torchxla_tiny_const", (1, 1), (1, 1), (1, 1)),
     lookups("mixtral_aux_b8", (1, 1), (1, 1), (1, 1)),
     lookups("mixtral_torchax_tiny", (1, 1), (1, 1), (1, 1)),
+    lookups("moe_capacity_jax", (1, 1), (1, 1), (1, 1)),
     lookups("qwen2_torchax_bf16master_tiny", (1, 1), (1, 1), (1, 1)),
 ];
 
@@ -138,6 +141,7 @@ const STEPS: &[Step] = &[
     Step { fixture: "llama_torchxla_tiny_const", adamw: (12, 21), clip: (1, 1), route: (0, 0) },
     Step { fixture: "mixtral_aux_b8", adamw: (22, 41), clip: (1, 1), route: (1, 2) },
     Step { fixture: "mixtral_torchax_tiny", adamw: (22, 41), clip: (1, 1), route: (1, 2) },
+    Step { fixture: "moe_capacity_jax", adamw: (13, 13), clip: (1, 1), route: (2, 2) },
     Step { fixture: "qwen2_torchax_bf16master_tiny", adamw: (14, 26), clip: (1, 1), route: (0, 0) },
 ];
 
@@ -194,6 +198,7 @@ const REST: &[Rest] = &[
         softmax: [2, 2],
         ..rest("mixtral_torchax_tiny", 2, 0, "swiglu", 2)
     },
+    Rest { attention: [0, 0], rope: [0, 0], softmax: [2, 2], ..rest("moe_capacity_jax", 2, 0, "swiglu", 2) },
     rest("qwen2_torchax_bf16master_tiny", 2, 0, "swiglu", 2),
 ];
 
@@ -310,8 +315,19 @@ fn every_update_is_found() {
         let report = report(&file);
         let expected =
             [("adamw", e.adamw), ("clip", e.clip), ("moe_route", e.route), ("moe_route_grad", e.route)];
+        // The auxiliary loss of all layers' routers together, or one of each.
+        let balance = match e.fixture {
+            "mixtral_aux_b8" => (1, 1),
+            "moe_capacity_jax" => (2, 2),
+            _ => (0, 0),
+        };
+        let accumulates = usize::from(e.fixture == "llama_flax_scan_gradaccum_tiny");
         for (name, expected) in expected.into_iter().chain([
             ("sgd", (0, 0)),
+            ("moe_load", balance),
+            ("moe_balance", balance),
+            ("moe_balance_grad", balance),
+            ("gradient_accumulation", (accumulates, accumulates as u64)),
             ("lion", (0, 0)),
             // After the embedding, an attention and a feed-forward; forward and backward.
             ("dropout", if e.fixture == "gpt2_dropout_flax_tiny" { (6, 10) } else { (0, 0) }),

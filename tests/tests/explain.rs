@@ -55,6 +55,19 @@ fn a_probe_says_what_it_refused() {
 }
 
 #[test]
+fn a_loop_over_microbatches_is_told_by_its_carries() {
+    let model = model("llama_flax_scan_gradaccum_tiny");
+    let pattern = Some("gradient_accumulation".to_string());
+    let text = told(ExplainOptions { model: model.clone(), pattern, ..ExplainOptions::default() });
+    let facts = "2 microbatches, 12 gradients summed and divided by 2 after the loop";
+    assert!(text.contains(facts) && text.contains("1 site, executed 1 times a step"), "{text}");
+    assert_eq!(text.matches("a slice each trip").count(), 2, "{text}");
+    let why_not = Some("gradient_accumulation".to_string());
+    let near = told(ExplainOptions { model, why_not, ..ExplainOptions::default() });
+    assert!(!near.contains("does not start"), "{near}");
+}
+
+#[test]
 fn the_page_stands_alone_and_its_tags_close() {
     let page = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("explain.html");
     let html = Some(page.clone());

@@ -7,6 +7,7 @@ use msc_ir::attr::AttrValue;
 use msc_ir::ops::binary::BinaryKind;
 use msc_ir::{Op, Operation};
 use msc_passes::recognise::RegionReport;
+use msc_passes::recognise::accumulation::{Accumulation, NAME};
 use msc_passes::recognise::engine::run::{CutValue, Made, Reason};
 use msc_passes::recognise::engine::{At, Tag};
 use serde::Serialize;
@@ -59,6 +60,7 @@ pub struct Site {
 /// All sites, by operation and place.
 pub fn all(e: &Examined) -> Vec<Site> {
     let mut out: Vec<Site> = by_region(e).into_iter().flatten().collect();
+    out.extend(e.report.accumulations.iter().map(|a| loop_site(e, a)));
     out.sort_by(|a, b| a.operation.cmp(&b.operation));
     out
 }
@@ -111,6 +113,39 @@ fn site(e: &Examined, region: &RegionReport, names: &Names<'_>, chains: &Chains,
         formulas,
         links: chains.links(region, names, r),
         mentions,
+    }
+}
+
+/// A loop over microbatches: what it hands on, by carry.
+fn loop_site(e: &Examined, a: &Accumulation) -> Site {
+    let g = e.recognised.graph(a.graph);
+    let data = g.op(a.op);
+    let cut = |name: &str, carry: usize, value: String| Cut {
+        name: name.to_string(),
+        ty: g.ty(data.results[carry]).to_string(),
+        value,
+    };
+    let batched = a.batched.iter().map(|&i| cut("batched", i, format!("carry {i}, a slice each trip")));
+    let outputs = a.sums.iter().map(|s| {
+        let divided = s.divided.map_or(String::new(), |d| format!(", then divided by {d}"));
+        let name = if s.gradient { "gradient" } else { "sum" };
+        cut(name, s.carry, format!("carry {}, summed{divided}", s.carry))
+    });
+    Site {
+        operation: NAME.to_string(),
+        attributes: a.describe(),
+        location: e.describe(a.loc),
+        graph: g.name.clone(),
+        executions: format!("{} times a step, each of {} trips", a.executed, a.microbatches),
+        executed: a.executed,
+        rule: "gradient-accumulation".to_string(),
+        probe: false,
+        exact: true,
+        inputs: batched.collect(),
+        outputs: outputs.collect(),
+        formulas: Vec::new(),
+        links: Vec::new(),
+        mentions: Vec::new(),
     }
 }
 

@@ -5,6 +5,7 @@ use super::names::Names;
 use crate::examine::Examined;
 use msc_ir::{Operation, ValueId};
 use msc_passes::recognise::RegionReport;
+use msc_passes::recognise::accumulation::NAME;
 use msc_passes::recognise::engine::partial::Partial;
 use msc_passes::recognise::engine::{At, Reason};
 use msc_passes::recognise::why::{Near, concerns};
@@ -68,6 +69,17 @@ pub fn answer(e: &Examined, operation: &str, near: &[Near]) -> Answer {
             rule: operation.replace('_', "-"),
             why: why.to_string(),
             help: "scores are a product of queries and keys, exponentiated and divided by their sum over keys".into(),
+        }));
+    }
+    if operation == NAME {
+        out.found.extend(e.report.accumulations.iter().map(|a| e.describe(a.loc)));
+        out.near.extend(e.report.no_accumulations.iter().map(|r| NearSite {
+            location: e.describe(r.loc),
+            executions: "a loop".into(),
+            rule: "gradient-accumulation".into(),
+            why: r.why.clone(),
+            help: "a loop over microbatches adds each trip's gradients to carries that start from zero, and reads them only after the loop".into(),
+            part_of: None,
         }));
     }
     // Two rules may find the same.

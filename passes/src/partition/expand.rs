@@ -1,6 +1,6 @@
-//! Lookups, sums of squares and experts' products as plain ops.
+//! Lookups, sums of squares, experts' products and the masks of their slots as plain ops.
 //!
-//! The last two are one or two ops each, and as such what other parts of the partitioner know: what measures gradients, what
+//! Sums of squares and products are one or two ops each, and as such what other parts of the partitioner know: what measures gradients, what
 //! an expert computes.
 //!
 //! Where model state is split, so is the vocabulary: of a table's rows, and of the logits. A lookup of rows that lie on
@@ -31,13 +31,22 @@ fn is_short(op: &Op) -> bool {
     matches!(op, Op::Fused(f) if matches!(f.kind, SumOfSquares | GroupedMatmul | GroupedMatmulGrad))
 }
 
-/// Puts the definitions of short ops in their place, and if an axis of the mesh splits model state those of lookups.
+/// Whether an op moves tokens to experts or back.
+fn deals(op: &Op) -> bool {
+    use FusedKind::*;
+    matches!(op, Op::Fused(f)
+        if matches!(f.kind, MoeDispatch(_) | MoeDispatchGrad(_) | MoeCombine(_) | MoeCombineGrad(_)))
+}
+
+/// Puts the definitions of short ops in their place, if an axis of the mesh splits model state those of lookups, and if
+/// one deals experts those that move tokens to them: which of the products with masks are exchanges is decided there.
 ///
 /// # Errors
 /// If a graph does not define operands before uses.
 pub(super) fn expand(module: &mut Module, graphs: &[GraphId], mesh: &Mesh) -> Result<()> {
     let splits_state = mesh.axes.iter().any(|a| a.name == "tp" && a.size > 1);
-    let is_plain = |op: &Op| is_short(op) || splits_state && is_lookup(op);
+    let deals_experts = mesh.axes.iter().any(|a| a.name == "ep" && a.size > 1);
+    let is_plain = |op: &Op| is_short(op) || splits_state && is_lookup(op) || deals_experts && deals(op);
     for &id in graphs {
         if module.graph(id).ops().any(|(_, d)| is_plain(&d.op)) {
             let graph = inline(module, module.graph(id), is_plain)?;

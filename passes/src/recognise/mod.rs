@@ -6,6 +6,7 @@
 //! One e-graph per template holds all its segments, so that a backward segment sees what its forward segment
 //! saved as the terms that it is; the rest of the program is a region of its own.
 
+pub mod accumulation;
 pub mod check;
 pub mod define;
 pub mod engine;

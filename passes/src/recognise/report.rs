@@ -1,5 +1,6 @@
 //! What recognition did, as data.
 
+use super::accumulation::{Accumulation, Refused};
 use super::engine::run::{Reason, Refusal, Run, Step, StopReason};
 use super::engine::{At, PartSpec, Region};
 use msc_ir::{Graph, Operation};
@@ -54,6 +55,10 @@ pub struct Report {
     pub regions: Vec<RegionReport>,
     /// By operation name.
     pub fusions: BTreeMap<String, Fusions>,
+    /// Loops over microbatches, in the recognised module.
+    pub accumulations: Vec<Accumulation>,
+    /// Loops that carry sums and are none over microbatches.
+    pub no_accumulations: Vec<Refused>,
 }
 
 impl RegionReport {

@@ -1,5 +1,6 @@
 //! Recognition of a whole module: one region per template, one for what is left of the entry, one per loop body.
 
+use super::accumulation;
 use super::engine::region::{PartSpec, Region, Source};
 use super::engine::term;
 use super::extract::{Extraction, Keep, Outcome, Param};
@@ -46,6 +47,12 @@ pub fn recognise_observed(
     let outside = vec![Source::Outside; module.graph(entry).params().len()];
     let moved = graph_region(module, entry, outside, 1, &mut report, observer)?;
     follow_entry(templates, entry, &moved)?;
+    (report.accumulations, report.no_accumulations) = accumulation::find(module);
+    for a in &report.accumulations {
+        let f = report.fusions.entry(accumulation::NAME.to_string()).or_default();
+        f.sites += 1;
+        f.executed += a.executed;
+    }
     Ok(report)
 }
 

@@ -1,6 +1,8 @@
 //! What a fused op is: the named operations, with their operands and results.
 
-use super::{Activation, AdamW, Clip, Lion, Normalizer, Number, Outside, Route, Scalar, Sgd, Weighting};
+use super::{
+    Activation, AdamW, Clip, Lion, Load, Normalizer, Number, Outside, Route, Scalar, Sgd, Slots, Weighting,
+};
 use crate::ops::attention::AttentionForm;
 
 /// What a fused op is.
@@ -152,6 +154,34 @@ pub enum FusedKind {
     /// Its gradient: `dw[…,k], x[…,E], w, i → dx[…,E]`. Only the chosen scores have one: `dw`, or `(dw − Σ dw·w)/Σ v` with
     /// the chosen scores `v`.
     MoeRouteGrad(Route),
+    /// What a choice loads experts with: `p[G…,…,E] (, i[G…,…,k]) → f[G…,E], q[G…,E]` with leading `groups` dimensions, `f`
+    /// how often each expert is in `i`, or among the `chosen` largest of each row of `p`, and `q = Σ p` over rows.
+    MoeLoad(Load),
+    /// The auxiliary loss that balances experts (Shazeer et al.; Fedus et al., "Switch Transformers"):
+    /// `f[…,E], q[…,E] → loss[]` with `loss = scale·Σ f∘q`. Means over tokens and the loss's weight are in `scale`.
+    MoeBalance {
+        /// What the sum is multiplied by.
+        scale: Scalar,
+    },
+    /// Its gradient: `(d[],) f[…,E] → dq[…,E]` with `dq = scale·(d·)f`. Counts have none; that of each probability is its
+    /// expert's.
+    MoeBalanceGrad {
+        /// What counts are multiplied by.
+        scale: Scalar,
+        /// Whether the loss's gradient `d` is an operand.
+        seeded: bool,
+    },
+    /// Tokens in the slots of experts with a capacity (Lepikhin et al., "GShard"):
+    /// `x[G,N,D], slot[G,N,E] (, share[G,N,E]) → inside[E,G,C,D]`: slot `c` of expert `e` holds the sum of the tokens whose
+    /// `slot` there is `c`, zeros if there are none; see [`Slots`].
+    MoeDispatch(Slots),
+    /// Its gradient: `d_inside[E,G,C,D], slot[G,N,E] (, share[G,N,E]) → dx[G,N,D]`.
+    MoeDispatchGrad(Slots),
+    /// What slots hold, back at the tokens: `inside[E,G,C,D], slot[G,N,E], share[G,N,E] → y[G,N,D]`, each token the sum over
+    /// experts of its share of what its slot holds.
+    MoeCombine(Slots),
+    /// Its gradient: `dy[G,N,D], inside[E,G,C,D], slot[G,N,E], share[G,N,E] → d_inside[E,G,C,D], d_share[G,N,E]`.
+    MoeCombineGrad(Slots),
     /// A matrix product for each of `E` groups of rows with the group's own matrix, as experts have (Gale et al.,
     /// "MegaBlocks"): `x[E,…,D], w[E,D,F] → y[E,…,F]`, `y[e] = x[e]·w[e]`.
     GroupedMatmul,
@@ -206,6 +236,13 @@ impl FusedKind {
             FusedKind::Dropout { .. } => "dropout",
             FusedKind::MoeRoute(_) => "moe_route",
             FusedKind::MoeRouteGrad(_) => "moe_route_grad",
+            FusedKind::MoeLoad(_) => "moe_load",
+            FusedKind::MoeBalance { .. } => "moe_balance",
+            FusedKind::MoeBalanceGrad { .. } => "moe_balance_grad",
+            FusedKind::MoeDispatch(_) => "moe_dispatch",
+            FusedKind::MoeDispatchGrad(_) => "moe_dispatch_grad",
+            FusedKind::MoeCombine(_) => "moe_combine",
+            FusedKind::MoeCombineGrad(_) => "moe_combine_grad",
             FusedKind::GroupedMatmul => "grouped_matmul",
             FusedKind::GroupedMatmulGrad => "grouped_matmul_grad",
             FusedKind::SumOfSquares => "sum_of_squares",

@@ -19,7 +19,7 @@ pub use kind::FusedKind;
 pub use lookup::{Normalizer, Outside, Weighting};
 pub use number::Number;
 pub use optimizer::{AdamW, Clipping, Lion, PlainAdamW, Sgd};
-pub use route::Route;
+pub use route::{Load, Route, Slots};
 
 use super::call::signature;
 use crate::attr::{AttrMap, AttrReader, AttrValue};

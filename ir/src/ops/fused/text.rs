@@ -1,7 +1,8 @@
 //! The attributes of named operations in the text form.
 
 use super::{
-    Activation, AdamW, Clip, FusedKind, Lion, Normalizer, Number, Outside, Route, Scalar, Sgd, Weighting,
+    Activation, AdamW, Clip, FusedKind, Lion, Load, Normalizer, Number, Outside, Route, Scalar, Sgd, Slots,
+    Weighting,
 };
 use crate::attr::{AttrMap, AttrReader, AttrValue};
 use crate::error::{IrError, Result};
@@ -55,6 +56,15 @@ impl FusedKind {
             }
             "moe_route" => FusedKind::MoeRoute(Route::read(a)?),
             "moe_route_grad" => FusedKind::MoeRouteGrad(Route::read(a)?),
+            "moe_load" => FusedKind::MoeLoad(Load::read(a)?),
+            "moe_balance" => FusedKind::MoeBalance { scale: Scalar::new(a.float("scale")?) },
+            "moe_balance_grad" => {
+                FusedKind::MoeBalanceGrad { scale: Scalar::new(a.float("scale")?), seeded: a.bool("seeded")? }
+            }
+            "moe_dispatch" => FusedKind::MoeDispatch(Slots::read(a)?),
+            "moe_dispatch_grad" => FusedKind::MoeDispatchGrad(Slots::read(a)?),
+            "moe_combine" => FusedKind::MoeCombine(Slots::read(a)?),
+            "moe_combine_grad" => FusedKind::MoeCombineGrad(Slots::read(a)?),
             "grouped_matmul" => FusedKind::GroupedMatmul,
             "grouped_matmul_grad" => FusedKind::GroupedMatmulGrad,
             "sum_of_squares" => FusedKind::SumOfSquares,
@@ -120,6 +130,18 @@ impl FusedKind {
                 m.insert("divides", AttrValue::Bool(*divides));
             }
             FusedKind::MoeRoute(route) | FusedKind::MoeRouteGrad(route) => route.attrs(m),
+            FusedKind::MoeLoad(load) => load.attrs(m),
+            FusedKind::MoeDispatch(slots)
+            | FusedKind::MoeDispatchGrad(slots)
+            | FusedKind::MoeCombine(slots)
+            | FusedKind::MoeCombineGrad(slots) => slots.attrs(m),
+            FusedKind::MoeBalance { scale } => {
+                m.insert("scale", AttrValue::Float(scale.get().to_bits()));
+            }
+            FusedKind::MoeBalanceGrad { scale, seeded } => {
+                m.insert("scale", AttrValue::Float(scale.get().to_bits()));
+                m.insert("seeded", AttrValue::Bool(*seeded));
+            }
             FusedKind::Clip(clip) => clip.attrs(m),
             FusedKind::Softmax
             | FusedKind::SoftmaxGrad

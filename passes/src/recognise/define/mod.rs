@@ -5,6 +5,8 @@
 
 pub mod activation;
 pub mod attention;
+pub mod balance;
+pub mod capacity;
 pub mod clip;
 pub mod cross_entropy;
 pub mod dropout;
@@ -49,6 +51,13 @@ pub fn build(module: &mut Module, kind: &FusedKind, types: &[TensorType]) -> Res
         &FusedKind::Dropout { scale, divides } => dropout::dropout(module, types, scale, divides),
         FusedKind::MoeRoute(op) => route::forward(module, types, op),
         FusedKind::MoeRouteGrad(op) => route::backward(module, types, op),
+        FusedKind::MoeLoad(op) => balance::load(module, types, op),
+        &FusedKind::MoeBalance { scale } => balance::loss(module, types, scale),
+        &FusedKind::MoeBalanceGrad { scale, seeded } => balance::backward(module, types, scale, seeded),
+        FusedKind::MoeDispatch(op) => capacity::dispatch(module, types, op),
+        FusedKind::MoeDispatchGrad(op) => capacity::dispatch_grad(module, types, op),
+        FusedKind::MoeCombine(op) => capacity::combine(module, types, op),
+        FusedKind::MoeCombineGrad(op) => capacity::combine_grad(module, types, op),
         FusedKind::GroupedMatmul => experts::forward(module, types),
         FusedKind::GroupedMatmulGrad => experts::backward(module, types),
         FusedKind::SumOfSquares => squares::sum(module, types),

@@ -13,7 +13,7 @@ use msc_ir::ops::sort::Sort;
 use msc_ir::{DType, Graph, GraphId, IrError, LocId, Module, Monoid, Result, TensorType, ValueId};
 
 /// The comparator of a descending sort of `dtype` that carries `i32` along; NaN is above every number.
-fn descending(module: &mut Module, dtype: DType) -> Result<GraphId> {
+pub(super) fn descending(module: &mut Module, dtype: DType) -> Result<GraphId> {
     let mut g = Graph::new("descending");
     let pair = [dtype, dtype, DType::I32, DType::I32].map(|d| g.add_param(TensorType::scalar(d)));
     let greater = Compare { direction: Direction::Gt, total_order: true };
@@ -34,6 +34,26 @@ fn scores(name: &str, ty: &TensorType, op: &Route) -> Result<TensorType> {
     Ok(chosen)
 }
 
+/// The largest scores of each row in descending order, of type `chosen`, and their places.
+pub(super) fn largest(
+    d: &mut Definition<'_>,
+    x: ValueId,
+    comparator: GraphId,
+    chosen: &TensorType,
+) -> Result<[ValueId; 2]> {
+    let ty = d.ty(x);
+    let dim = ty.rank() - 1;
+    let places = d.op(Iota { ty: ty.with_dtype(DType::I32), dim }, &[])?;
+    let sorted =
+        d.graph.add(d.module, Sort { dim, stable: true, comparator }, &[x, places], LocId::UNKNOWN)?;
+    let first = Slice::Static {
+        start: chosen.shape.iter().map(|_| 0).collect(),
+        limit: chosen.shape.clone(),
+        stride: chosen.shape.iter().map(|_| 1).collect(),
+    };
+    Ok([d.op(first.clone(), &[sorted[0]])?, d.op(first, &[sorted[1]])?])
+}
+
 /// `x[…,E] → w[…,k], i[…,k]`.
 ///
 /// # Errors
@@ -46,17 +66,7 @@ pub fn forward(module: &mut Module, types: &[TensorType], op: &Route) -> Result<
     let comparator = descending(module, ty.dtype)?;
     let mut d = Definition::new(module, "moe_route");
     let x = d.param(ty);
-    let dim = ty.rank() - 1;
-    let places = d.op(Iota { ty: ty.with_dtype(DType::I32), dim }, &[])?;
-    let sorted =
-        d.graph.add(d.module, Sort { dim, stable: true, comparator }, &[x, places], LocId::UNKNOWN)?;
-    let first = Slice::Static {
-        start: chosen.shape.iter().map(|_| 0).collect(),
-        limit: chosen.shape.clone(),
-        stride: chosen.shape.iter().map(|_| 1).collect(),
-    };
-    let mut weights = d.op(first.clone(), &[sorted[0]])?;
-    let places = d.op(first, &[sorted[1]])?;
+    let [mut weights, places] = largest(&mut d, x, comparator, &chosen)?;
     if op.shares {
         let sum = d.row_sum(weights)?;
         let sum = d.over_row(sum, &chosen)?;

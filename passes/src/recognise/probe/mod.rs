@@ -10,6 +10,7 @@ pub mod found;
 pub mod indexed;
 pub mod known;
 pub mod layout;
+pub mod one_hot;
 pub mod program;
 pub mod trial;
 pub(crate) mod unite;

@@ -305,6 +305,8 @@ pub struct Slice {
     pub indexed: Vec<(ValueId, usize)>,
     /// Atoms that keep their sizes in trials: indices reach into them.
     pub kept: Vec<AtomId>,
+    /// Atoms that are cut to the fewest in trials: beside what is kept, more would be too many.
+    pub few: Vec<AtomId>,
 }
 
 impl Slice {

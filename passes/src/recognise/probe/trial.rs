@@ -140,7 +140,12 @@ impl Trial<'_> {
         for a in self.atoms.all() {
             let n = self.atoms.size(a);
             if !self.is_fixed(a) && n > 1 {
-                let m = sizes[out.len() % sizes.len()].max(floor);
+                let m = match self.slice.few.contains(&a) {
+                    // Two and three in turn, the other way round at the other sizes.
+                    true => 2 + (out.len() + sizes[0] % 2) % 2,
+                    false => sizes[out.len() % sizes.len()],
+                };
+                let m = m.max(floor);
                 out.insert(a, n.min(m));
             }
         }

@@ -2,6 +2,8 @@
 
 pub mod activation;
 pub mod attention;
+pub mod balance;
+pub mod capacity;
 pub mod clip;
 pub mod cross_entropy;
 pub mod dropout;
@@ -49,6 +51,8 @@ pub(crate) fn probes(graph: &mut Graph, region: &Region, run: &mut Run) {
     rope::probe(graph, region, run);
     embedding::probe(graph, region, run);
     route::probe(graph, region, run);
+    balance::probe(graph, region, run);
+    capacity::probe(graph, region, run);
     experts::probe(graph, region, run);
     squares::probe(graph, region, run);
     clip::probe(graph, region, run);

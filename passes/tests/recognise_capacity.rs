@@ -1,0 +1,176 @@
+//! Tokens in slots of experts with a capacity: exporters' spellings, and near misses.
+
+mod recognised;
+
+use msc_ir::factor::FactorKind;
+use msc_ir::interp::Mode;
+use msc_ir::{Monoid, text};
+use msc_passes::recognise::{Report, recognise};
+use msc_passes::simplify::simplify;
+use msc_passes::template::template;
+use recognised::{Bounds, fused_rules, numbered, sites};
+use std::path::Path;
+
+/// Tokens `%0`, slots `%1` from 1 on, shares `%2`; what experts give for the slots is `tanh`. Tokens without a share are not
+/// moved. With the gradient of all three.
+const MASKS: &str = r#"module @moe
+
+graph @main(%0: f32[2,6,5], %1: i32[2,6,3], %2: f32[2,6,3], %3: f32[2,6,5]) {
+  %4 = iota {dim = 3, dtype = i32, shape = [2, 6, 3, 5]} : i32[2,6,3,5]
+  %5 = broadcast_in_dim %1 {dims = [0, 1, 2], shape = [2, 6, 3, 5]} : i32[2,6,3,5]
+  %6 = compare %5, %4 {direction = EQ} : i1[2,6,3,5]
+  %7 = convert %6 {dtype = f32} : f32[2,6,3,5]
+  %8 = slice %7 {limit = [2, 6, 3, 5], start = [0, 0, 0, 1], stride = [1, 1, 1, 1]} : f32[2,6,3,4]
+  %9 = broadcast_in_dim %2 {dims = [0, 1, 2], shape = [2, 6, 3, 4]} : f32[2,6,3,4]
+  %10 = multiply %9, %8 : f32[2,6,3,4]
+  %11 = constant {value = splat f32[2,6,3,4] 0.0} : f32[2,6,3,4]
+  %12 = compare %10, %11 {direction = NE} : i1[2,6,3,4]
+  %13 = convert %12 {dtype = f32} : f32[2,6,3,4]
+  %14 = dot_general %13, %0 {dtype = f32, lhs_batch = [0], lhs_contract = [1], rhs_batch = [0], rhs_contract = [1]} : f32[2,3,4,5]
+  %15 = transpose %14 {permutation = [1, 0, 2, 3]} : f32[3,2,4,5]
+  %16 = tanh %15 : f32[3,2,4,5]
+  %17 = dot_general %10, %16 {dtype = f32, lhs_batch = [0], lhs_contract = [3, 2], rhs_batch = [1], rhs_contract = [2, 0]} : f32[2,6,5]
+  %18 = dot_general %3, %10 {dtype = f32, lhs_batch = [0], lhs_contract = [1], rhs_batch = [0], rhs_contract = [1]} : f32[2,5,3,4]
+  %19 = transpose %18 {permutation = [2, 0, 3, 1]} : f32[3,2,4,5]
+  %20 = dot_general %3, %16 {dtype = f32, lhs_batch = [0], lhs_contract = [2], rhs_batch = [1], rhs_contract = [3]} : f32[2,6,3,4]
+  %21 = multiply %20, %8 : f32[2,6,3,4]
+  %22 = reduce %21 {dims = [3], monoid = sum} : f32[2,6,3]
+  %23 = multiply %19, %16 : f32[3,2,4,5]
+  %24 = transpose %23 {permutation = [1, 0, 2, 3]} : f32[2,3,4,5]
+  %25 = dot_general %24, %13 {dtype = f32, lhs_batch = [0], lhs_contract = [1, 2], rhs_batch = [0], rhs_contract = [2, 3]} : f32[2,5,6]
+  %26 = transpose %25 {permutation = [0, 2, 1]} : f32[2,6,5]
+  return %17, %22, %26
+}
+"#;
+
+const ALL: [&str; 4] = ["moe_dispatch", "moe_dispatch_grad", "moe_combine", "moe_combine_grad"];
+
+const BOUNDS: Bounds = Bounds { modes: &[(Mode::Spec, 1e-5), (Mode::Wide, 1e-9)], replay: 4e-6 };
+
+fn counts(changes: &[(&str, &str)]) -> ([usize; 4], Report, String) {
+    let source = changes.iter().fold(MASKS.to_string(), |s, (from, to)| {
+        assert!(s.contains(from), "{from}");
+        s.replace(from, to)
+    });
+    let (after, report) = recognised::recognised(&numbered(&source), BOUNDS);
+    (ALL.map(|name| sites(&report, name)), report, text::print(&after))
+}
+
+#[test]
+fn tokens_to_slots_and_back() {
+    let (all, report, printed) = counts(&[]);
+    assert_eq!(all, [1; 4], "{:?}\n{printed}", report.regions[0].refused);
+    let main = &printed[printed.find("graph @main").expect("main")..];
+    assert!(main.contains("first = 1") && main.contains("slots = 4"), "{printed}");
+    for left in ["iota", "compare", "[2,6,3,4]", "[2,6,3,5]"] {
+        assert!(!main.contains(left), "{left} is left\n{printed}");
+    }
+}
+
+#[test]
+fn slots_from_zero_on() {
+    let (all, report, printed) = counts(&[(
+        "limit = [2, 6, 3, 5], start = [0, 0, 0, 1]",
+        "limit = [2, 6, 3, 4], start = [0, 0, 0, 0]",
+    )]);
+    assert_eq!(all, [1; 4], "{:?}\n{printed}", report.regions[0].refused);
+    assert!(printed.contains("first = 0"), "{printed}");
+}
+
+/// Experts split: each rank has its own slots, and what they give back adds up.
+#[test]
+fn experts_split() {
+    let (after, _) = recognised::recognised(&numbered(MASKS), BOUNDS);
+    let main = after.graph_by_name("main").expect("main");
+    let rules = fused_rules(&after, after.graph(main));
+    let of = |name: &str| &rules.iter().find(|(f, _)| f.kind.name() == name).expect("found").1;
+    let (dispatch, combine) = (of("moe_dispatch"), of("moe_combine"));
+    let kind = |r: &msc_ir::factor::FactorRule, operand: usize, dim: usize| {
+        r.factors[r.operands[operand][dim][0]].kind
+    };
+    assert_eq!(kind(dispatch, 1, 2), FactorKind::Pass, "{dispatch:?}");
+    assert_eq!(kind(combine, 0, 0), FactorKind::Reduce(Monoid::Sum), "{combine:?}");
+    assert_eq!(kind(combine, 1, 1), FactorKind::Pass, "{combine:?}");
+}
+
+#[test]
+fn near_misses() {
+    for (what, changes, want) in [
+        (
+            "the slot and those after it",
+            vec![("compare %5, %4 {direction = EQ}", "compare %5, %4 {direction = LE}")],
+            [0; 4],
+        ),
+        (
+            "every slot but one",
+            vec![("compare %5, %4 {direction = EQ}", "compare %5, %4 {direction = NE}")],
+            [0; 4],
+        ),
+        // Slots from the last to the first: other results, not none.
+        (
+            "slots the other way round",
+            vec![(
+                "%8 = slice %7 {limit = [2, 6, 3, 5], start = [0, 0, 0, 1], stride = [1, 1, 1, 1]}",
+                "%98 = reverse %7 {dims = [3]} : f32[2,6,3,5]\n  %8 = slice %98 {limit = [2, 6, 3, 5], start = [0, 0, 0, 1], stride = [1, 1, 1, 1]}",
+            )],
+            [0; 4],
+        ),
+        (
+            "tokens moved by more than their share",
+            vec![("%14 = dot_general %13, %0", "%14 = dot_general %10, %0")],
+            [0, 1, 1, 1],
+        ),
+        (
+            "what other experts give",
+            vec![("%16 = tanh %15", "%98 = reverse %15 {dims = [0]} : f32[3,2,4,5]\n  %16 = tanh %98")],
+            [1, 1, 1, 1],
+        ),
+        (
+            "shares where the slot is another's",
+            vec![(
+                "%21 = multiply %20, %8",
+                "%98 = reverse %20 {dims = [1]} : f32[2,6,3,4]\n  %21 = multiply %98, %8",
+            )],
+            [1, 1, 1, 0],
+        ),
+        (
+            "the largest worth",
+            vec![(
+                "%22 = reduce %21 {dims = [3], monoid = sum}",
+                "%22 = reduce %21 {dims = [3], monoid = max}",
+            )],
+            [1, 1, 1, 0],
+        ),
+    ] {
+        let (all, report, printed) = counts(&changes);
+        assert_eq!(all, want, "{what} {:?}\n{printed}", report.regions[0].refused);
+    }
+}
+
+/// The exporter's own step: all of it is found, and no mask of tokens by experts by slots is left.
+#[test]
+fn the_exporters_masks() {
+    let file =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../fixtures/stablehlo/moe_capacity_jax/model.mlir");
+    let mut module = msc_frontends::read_file(&file).expect("imports").module;
+    simplify(&mut module).expect("simplifies");
+    let mut templates = template(&mut module).expect("finds templates");
+    let report = recognise(&mut module, &mut templates).expect("recognises");
+    for name in ALL {
+        let executed = report.fusions.get(name).map_or(0, |f| f.executed);
+        assert_eq!(
+            executed,
+            2,
+            "{name}: {:?}",
+            report.regions.iter().map(|r| &r.refused).collect::<Vec<_>>()
+        );
+    }
+    let entry = module.entry().expect("an entry").graph;
+    let g = module.graph(entry);
+    let masks = g.ops().flat_map(|(_, d)| &d.results).filter(|&&v| {
+        // 2 sequences, 12 tokens, 4 experts, 7 slots.
+        let shape = g.ty(v).shape.as_slice();
+        matches!(shape, [2, 12, 4, 7 | 8])
+    });
+    assert_eq!(masks.count(), 0, "{}", text::print(&module));
+}
