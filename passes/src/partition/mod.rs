@@ -31,7 +31,9 @@ mod mesh;
 mod pad;
 mod predict;
 mod problem;
+mod refuse;
 mod region;
+mod report;
 mod sequence;
 mod state;
 mod sums;
@@ -43,11 +45,13 @@ use crate::error::{PassError, Result};
 use facts::{Draft, Facts};
 use given::Given;
 use lower::{Done, Next};
-use msc_ir::module::{AxisId, Mesh, Sharding};
-use msc_ir::ops::collective::Collective;
+use msc_ir::module::{AxisId, Mesh};
 use msc_ir::ops::fused::FusedKind;
-use msc_ir::{GraphId, Module, Monoid, Op, Operation};
+use msc_ir::{GraphId, Module, Op};
 use problem::Problem;
+use refuse::nothing_to_split;
+pub use report::{CollectiveReport, Report, SplitReport};
+use report::{collectives, kept_whole, unsplit};
 pub use sequence::{SequenceParallel, SequenceReport};
 use std::collections::BTreeSet;
 
@@ -65,71 +69,6 @@ pub struct Options {
     pub given: Given,
     /// Whether `tp` splits the sequence between the products that it splits.
     pub sequence: SequenceParallel,
-}
-
-/// One collective and the two facts that made it necessary.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct CollectiveReport {
-    /// Graph it is in.
-    pub graph: String,
-    /// `all_reduce`, …
-    pub kind: &'static str,
-    /// What combines, if it combines.
-    pub monoid: Option<Monoid>,
-    /// Mesh axes, by name.
-    pub axes: Vec<String>,
-    /// Bytes each rank contributes.
-    pub bytes: u64,
-    /// How often the entry runs the graph.
-    pub executed: usize,
-    /// Predicted time of one run, in picoseconds.
-    pub predicted_ps: u64,
-    /// Why the value is partial: the op that reduces a split dimension, where it is, and which dimension.
-    pub partial_because: String,
-    /// Why it cannot stay partial: the op that needs it whole, and where it is.
-    pub whole_because: String,
-}
-
-/// One split.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct SplitReport {
-    /// Mesh axis, by name.
-    pub axis: String,
-    /// Size of the dimension that is split.
-    pub size: usize,
-    /// Parameters that have it, as `name[dimension]`.
-    pub parameters: Vec<String>,
-}
-
-/// What the partitioner decided.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Report {
-    /// The splits, in mesh order.
-    pub splits: Vec<SplitReport>,
-    /// The collectives, in program order (callees first).
-    pub collectives: Vec<CollectiveReport>,
-    /// Bytes of donated state on each rank.
-    pub state_bytes: u64,
-    /// Bytes of donated state on one rank if nothing were split.
-    pub state_bytes_unsplit: u64,
-    /// Predicted time of one step on one rank, communication included, in picoseconds.
-    pub predicted_ps: u64,
-    /// Layouts that the search compared.
-    pub layouts_compared: usize,
-    /// What was found of sequence parallelism, if it was looked for.
-    pub sequence: Option<SequenceReport>,
-    /// Axes along which experts are not dealt to ranks: their state is stored in shards with all other.
-    pub experts_in_shards: Vec<String>,
-    /// Axes, or parts of axes, that found nothing to split, and their ranks: these compute the same.
-    pub idle: Vec<(String, usize)>,
-    /// Dimensions that are padded, as `name[dimension]` of the first parameter that has each, with the true size and
-    /// the padded one.
-    pub padded: Vec<(String, usize, usize)>,
-    /// Parameters that are not laid out as was asked for, with what was asked.
-    pub not_as_asked: Vec<(String, String)>,
-    /// Dimensions of state that no axis may split, as `name[dimension]` of the first parameter that has each, and the op
-    /// that needs it whole.
-    pub whole: Vec<(String, String)>,
 }
 
 /// Splits a module's default entry over a mesh.
@@ -182,23 +121,6 @@ pub fn partition(module: &mut Module, options: &Options) -> Result<Report> {
     unshare::merge(module, &graphs);
     module.drop_unreachable_graphs();
     Ok(report)
-}
-
-/// Dimensions of state that stay whole, and why.
-fn kept_whole(problem: &Problem, module: &Module) -> Vec<(String, String)> {
-    let g = module.graph(problem.entry);
-    let mut seen = BTreeSet::new();
-    let mut out = Vec::new();
-    for v in problem.state(g) {
-        for atom in (0..g.ty(v).rank()).flat_map(|d| problem.atoms.dim(v, d)) {
-            if problem.atoms.is_whole(atom) && seen.insert(atom) {
-                let because = isolate::reason(problem, module, atom);
-                let because = because.unwrap_or_else(|| "its uses have no common refinement".into());
-                out.push((problem.name(module, atom), because));
-            }
-        }
-    }
-    out
 }
 
 /// The program on its way through the axes.
@@ -385,58 +307,6 @@ fn base(name: &str) -> &str {
     name.split('.').next().unwrap_or(name)
 }
 
-fn nothing_to_split(draft: &Draft, name: &str, axis: AxisId, n: usize) -> Result<PassError> {
-    let problem = Problem::new(&draft.module)?;
-    let g = draft.module.graph(problem.entry);
-    let all = problem.candidates(g, g.params().iter().copied(), axis, 1);
-    let sizes: BTreeSet<usize> = all.iter().map(|&a| problem.atoms.size(a)).collect();
-    let of_batch = pad::OF_BATCH.contains(&base(name));
-    let unpadded = of_batch.then(|| pad::why_no_batch(&problem, &draft.module, n)).flatten();
-    let unpadded = unpadded.map_or(String::new(), |why| format!("; {why}"));
-    Ok(PassError::Layout {
-        message: format!("--{name} {n}: no dimension of the model divides by {n} and may be split"),
-        help: format!(
-            "dimensions that may be split have the sizes {sizes:?}; choose a divisor of one of them{unpadded}"
-        ),
-    })
-}
-
-/// The collectives of a program, callees first.
-fn collectives(draft: &Draft, entry: GraphId, device: &DeviceModel) -> Vec<CollectiveReport> {
-    let module = &draft.module;
-    let runs = predict::executions(module, entry);
-    let mut out = Vec::new();
-    for id in msc_ir::ops::call::reachable(module) {
-        let (g, Some(&executed)) = (module.graph(id), runs.get(&id)) else { continue };
-        for (_, data) in g.ops() {
-            let Op::Collective(c) = &data.op else { continue };
-            let Some(&operand) = data.operands.first() else { continue };
-            let fact = draft.facts.get(&(id, data.results[0]));
-            let (comes, needed) = match fact {
-                Some(f) => (f.comes.clone(), f.needed.clone()),
-                None => ("the program has it".into(), module.locations.describe(data.loc).to_string()),
-            };
-            out.push(CollectiveReport {
-                graph: g.name.clone(),
-                kind: data.op.name(),
-                monoid: match c {
-                    Collective::AllReduce { monoid, .. } | Collective::ReduceScatter { monoid, .. } => {
-                        Some(*monoid)
-                    }
-                    _ => None,
-                },
-                axes: c.axes().iter().map(|a| module.mesh.axes[a.0 as usize].name.clone()).collect(),
-                bytes: g.ty(operand).bytes() as u64,
-                executed,
-                predicted_ps: device.collective_ps_on(c, g.ty(operand), &module.mesh, c.axes()),
-                partial_because: comes,
-                whole_because: needed,
-            });
-        }
-    }
-    out
-}
-
 /// The entry's graph and those it calls; definitions of fused ops are not theirs to change.
 fn split_graphs(module: &Module) -> Vec<GraphId> {
     let called = msc_ir::ops::call::reachable(module);
@@ -447,20 +317,4 @@ fn split_graphs(module: &Module) -> Vec<GraphId> {
         called.iter().any(defines)
     };
     called.iter().copied().filter(|g| !definition(g)).collect()
-}
-
-fn unsplit(module: &mut Module) -> Result<Report> {
-    let entry = module.entry()?;
-    let graph = module.graph(entry.graph);
-    let state: u64 = entry
-        .params
-        .iter()
-        .zip(graph.params())
-        .filter(|(p, _)| p.alias.is_some())
-        .map(|(_, &v)| graph.ty(v).bytes() as u64)
-        .sum();
-    for p in &mut module.entries[0].params {
-        p.sharding = Sharding::default();
-    }
-    Ok(Report { state_bytes: state, state_bytes_unsplit: state, ..Report::default() })
 }
