@@ -77,9 +77,23 @@ fn slots_from_zero_on() {
     assert!(printed.contains("first = 0"), "{printed}");
 }
 
-/// Experts split: each rank has its own slots, and what they give back adds up.
+/// Where the number of no slot is cut off after the shares are multiplied, their gradient puts it back.
 #[test]
-fn experts_split() {
+fn a_gradient_that_is_padded() {
+    let padded = "%97 = constant {value = splat f32[] 0.0} : f32[]
+  %98 = pad %20, %97 {high = [0, 0, 0, 0], interior = [0, 0, 0, 0], low = [0, 0, 0, 1]} : f32[2,6,3,5]
+  %21 = multiply %98, %7 : f32[2,6,3,5]";
+    let (all, report, printed) = counts(&[("%21 = multiply %20, %8 : f32[2,6,3,4]", padded)]);
+    assert_eq!(all, [1; 4], "{:?}\n{printed}", report.regions[0].refused);
+    // Padded with something else, it is another sum.
+    let ones = padded.replace("splat f32[] 0.0", "splat f32[] 1.0");
+    let (all, _, printed) = counts(&[("%21 = multiply %20, %8 : f32[2,6,3,4]", &ones)]);
+    assert_eq!(all, [1, 1, 1, 0], "{printed}");
+}
+
+/// Tokens split: each rank fills its own slots, and what is in them adds up. Experts split: each its own slots.
+#[test]
+fn tokens_and_experts_split() {
     let (after, _) = recognised::recognised(&numbered(MASKS), BOUNDS);
     let main = after.graph_by_name("main").expect("main");
     let rules = fused_rules(&after, after.graph(main));
@@ -88,8 +102,9 @@ fn experts_split() {
     let kind = |r: &msc_ir::factor::FactorRule, operand: usize, dim: usize| {
         r.factors[r.operands[operand][dim][0]].kind
     };
+    assert_eq!(kind(dispatch, 0, 1), FactorKind::Reduce(Monoid::Sum), "{dispatch:?}");
     assert_eq!(kind(dispatch, 1, 2), FactorKind::Pass, "{dispatch:?}");
-    assert_eq!(kind(combine, 0, 0), FactorKind::Reduce(Monoid::Sum), "{combine:?}");
+    assert_eq!(kind(combine, 0, 1), FactorKind::Reduce(Monoid::Sum), "{combine:?}");
     assert_eq!(kind(combine, 1, 1), FactorKind::Pass, "{combine:?}");
 }
 

@@ -172,15 +172,15 @@ pub enum FusedKind {
         seeded: bool,
     },
     /// Tokens in the slots of experts with a capacity (Lepikhin et al., "GShard"):
-    /// `x[G,N,D], slot[G,N,E] (, share[G,N,E]) → inside[E,G,C,D]`: slot `c` of expert `e` holds the sum of the tokens whose
+    /// `x[G,N,D], slot[G,N,E] (, share[G,N,E]) → inside[G,E,C,D]`: slot `c` of expert `e` holds the sum of the tokens whose
     /// `slot` there is `c`, zeros if there are none; see [`Slots`].
     MoeDispatch(Slots),
-    /// Its gradient: `d_inside[E,G,C,D], slot[G,N,E] (, share[G,N,E]) → dx[G,N,D]`.
+    /// Its gradient: `d_inside[G,E,C,D], slot[G,N,E] (, share[G,N,E]) → dx[G,N,D]`.
     MoeDispatchGrad(Slots),
-    /// What slots hold, back at the tokens: `inside[E,G,C,D], slot[G,N,E], share[G,N,E] → y[G,N,D]`, each token the sum over
+    /// What slots hold, back at the tokens: `inside[G,E,C,D], slot[G,N,E], share[G,N,E] → y[G,N,D]`, each token the sum over
     /// experts of its share of what its slot holds.
     MoeCombine(Slots),
-    /// Its gradient: `dy[G,N,D], inside[E,G,C,D], slot[G,N,E], share[G,N,E] → d_inside[E,G,C,D], d_share[G,N,E]`.
+    /// Its gradient: `dy[G,N,D], inside[G,E,C,D], slot[G,N,E], share[G,N,E] → d_inside[G,E,C,D], d_share[G,N,E]`.
     MoeCombineGrad(Slots),
     /// A matrix product for each of `E` groups of rows with the group's own matrix, as experts have (Gale et al.,
     /// "MegaBlocks"): `x[E,…,D], w[E,D,F] → y[E,…,F]`, `y[e] = x[e]·w[e]`.

@@ -7,7 +7,6 @@ use msc_ir::ops::compare::{Compare, Direction};
 use msc_ir::ops::dot_general::DotGeneral;
 use msc_ir::ops::fused::Slots;
 use msc_ir::ops::iota::Iota;
-use msc_ir::ops::permute::Permute;
 use msc_ir::ops::reduce::Reduce;
 use msc_ir::ops::slice::Slice;
 use msc_ir::{DType, Graph, IrError, Module, Monoid, Result, Shape, TensorType, ValueId};
@@ -27,9 +26,9 @@ fn sizes(tokens: &TensorType, slot: &TensorType, share: Option<&TensorType>) -> 
     fits.then_some([g, n, e])
 }
 
-/// Whether `[E,G,C,D]` are what the slots of these tokens hold.
+/// Whether `[G,E,C,D]` are what the slots of these tokens hold.
 fn holds(inside: &TensorType, tokens: &TensorType, [g, _, e]: [usize; 3], slots: usize) -> bool {
-    inside.dtype == tokens.dtype && inside.shape.as_slice() == [e, g, slots, tokens.shape[2]]
+    inside.dtype == tokens.dtype && inside.shape.as_slice() == [g, e, slots, tokens.shape[2]]
 }
 
 impl Definition<'_> {
@@ -85,19 +84,18 @@ impl Definition<'_> {
         self.op(op, &[l, r])
     }
 
-    /// `[G,N,E,C], x[G,N,D] → [E,G,C,D]`.
+    /// `[G,N,E,C], x[G,N,D] → [G,E,C,D]`.
     fn fill_slots(&mut self, mask: ValueId, x: ValueId) -> Result<ValueId> {
-        let y = self.product((mask, x), (&[0], &[0]), (&[1], &[1]))?;
-        self.op(Permute::Transpose([1, 0, 2, 3].into_iter().collect()), &[y])
+        self.product((mask, x), (&[0], &[0]), (&[1], &[1]))
     }
 
-    /// `[G,N,E,C], y[E,G,C,D] → [G,N,D]`.
+    /// `[G,N,E,C], y[G,E,C,D] → [G,N,D]`.
     fn read_slots(&mut self, mask: ValueId, y: ValueId) -> Result<ValueId> {
-        self.product((mask, y), (&[0], &[1]), (&[2, 3], &[0, 2]))
+        self.product((mask, y), (&[0], &[0]), (&[2, 3], &[1, 2]))
     }
 }
 
-/// `x[G,N,D], slot[G,N,E] (, share[G,N,E]) → inside[E,G,C,D]`.
+/// `x[G,N,D], slot[G,N,E] (, share[G,N,E]) → inside[G,E,C,D]`.
 ///
 /// # Errors
 /// If the types do not fit.
@@ -115,7 +113,7 @@ pub fn dispatch(module: &mut Module, types: &[TensorType], op: &Slots) -> Result
     Ok(d.finish(vec![inside]))
 }
 
-/// `d_inside[E,G,C,D], slot[G,N,E] (, share[G,N,E]) → dx[G,N,D]`.
+/// `d_inside[G,E,C,D], slot[G,N,E] (, share[G,N,E]) → dx[G,N,D]`.
 ///
 /// # Errors
 /// If the types do not fit.
@@ -126,7 +124,7 @@ pub fn dispatch_grad(module: &mut Module, types: &[TensorType], op: &Slots) -> R
         _ => return Err(misfit("moe_dispatch_grad", types)),
     };
     let fits = match (inside.shape.as_slice(), slot.shape.as_slice()) {
-        (&[e, g, c, d], &[_, n, _]) => {
+        (&[g, e, c, d], &[_, n, _]) => {
             let tokens = TensorType::new(inside.dtype, [g, n, d]);
             c == op.slots && sizes(&tokens, slot, share).is_some_and(|s| s[2] == e)
         }
@@ -142,14 +140,14 @@ pub fn dispatch_grad(module: &mut Module, types: &[TensorType], op: &Slots) -> R
     Ok(d.finish(vec![dx]))
 }
 
-/// `inside[E,G,C,D], slot[G,N,E], share[G,N,E] → y[G,N,D]`.
+/// `inside[G,E,C,D], slot[G,N,E], share[G,N,E] → y[G,N,D]`.
 ///
 /// # Errors
 /// If the types do not fit.
 pub fn combine(module: &mut Module, types: &[TensorType], op: &Slots) -> Result<Graph> {
     let [inside, slot, share] = types else { return Err(misfit("moe_combine", types)) };
     let fits = match (inside.shape.as_slice(), slot.shape.as_slice()) {
-        (&[e, g, c, d], &[_, n, _]) => {
+        (&[g, e, c, d], &[_, n, _]) => {
             let tokens = TensorType::new(inside.dtype, [g, n, d]);
             c == op.slots && sizes(&tokens, slot, Some(share)).is_some_and(|s| s[2] == e)
         }
@@ -166,7 +164,7 @@ pub fn combine(module: &mut Module, types: &[TensorType], op: &Slots) -> Result<
     Ok(d.finish(vec![y]))
 }
 
-/// `dy[G,N,D], inside[E,G,C,D], slot[G,N,E], share[G,N,E] → d_inside[E,G,C,D], d_share[G,N,E]`.
+/// `dy[G,N,D], inside[G,E,C,D], slot[G,N,E], share[G,N,E] → d_inside[G,E,C,D], d_share[G,N,E]`.
 ///
 /// # Errors
 /// If the types do not fit.
@@ -182,7 +180,7 @@ pub fn combine_grad(module: &mut Module, types: &[TensorType], op: &Slots) -> Re
     let all = d.shared(mask, share)?;
     let d_inside = d.fill_slots(all, dy)?;
     // [G,N,E,C]: what each slot's result is worth to the token.
-    let worth = d.product((dy, inside), (&[0], &[1]), (&[2], &[3]))?;
+    let worth = d.product((dy, inside), (&[0], &[0]), (&[2], &[3]))?;
     let worth = d.op(Multiply, &[worth, mask])?;
     let d_share = d.op(Reduce { dims: [3].into_iter().collect(), monoid: Monoid::Sum }, &[worth])?;
     Ok(d.finish(vec![d_inside, d_share]))

@@ -194,12 +194,21 @@ fn sites(p: &Program<'_>, is: Index) -> Vec<Site> {
     out
 }
 
+/// What a value is padded with.
+fn padding(p: &Program<'_>, i: Index) -> Option<f64> {
+    p.splat(*p.values[i].operands.get(1)?)
+}
+
 /// The gradient of the shares: what slots hold times the tokens' gradient `dy`, summed where a token has the slot.
 fn shares_gradient(p: &Program<'_>, masks: &[Mask], dy: Index) -> Option<(Index, Index)> {
     for m in masks.iter().filter(|m| m.share.is_none()) {
         for &u in &p.values[m.value].users {
             let &[a, b] = p.values[u].operands.as_slice() else { continue };
-            let worth = behind_layout(p, if a == m.value { b } else { a });
+            let mut worth = behind_layout(p, if a == m.value { b } else { a });
+            // Zeros where the number of no slot was cut off.
+            if let (Some(Op::Pad(_)), Some(0.0)) = (p.op(worth), padding(p, worth)) {
+                worth = behind_layout(p, p.values[worth].operands[0]);
+            }
             let product = matches!(p.op(u), Some(Op::Binary(x)) if x.kind == BinaryKind::Multiply);
             let (true, Some(Op::DotGeneral(_))) = (product, p.op(worth)) else { continue };
             let &[l, r] = p.values[worth].operands.as_slice() else { continue };
@@ -280,10 +289,20 @@ fn tried(p: &Program<'_>, module: &Module, site: &Site, first: usize) -> Result<
     for all in [&d.groups, &d.tokens, &d.experts, &d.width] {
         solved.slice.few.extend(all);
     }
+    // Behind a padding, the slots that hold something are no longer tied to those of the masks.
+    let held = match site.inside {
+        Some(i) => {
+            let known = [&d.groups, &d.tokens, &d.experts, &d.width];
+            let all = solved.all(i).ok_or("a value without dimensions")?;
+            all.into_iter().filter(|a| !known.iter().any(|list| list.contains(a))).collect()
+        }
+        None => d.slots.clone(),
+    };
+    solved.slice.kept.extend(held.iter().copied());
     let slots = d.slots.iter().map(|&a| solved.atoms.size(a)).product();
     let list = |all: &[&AtomList]| -> Vec<AtomList> { all.iter().map(|&a| a.clone()).collect() };
     let tokens = list(&[&d.groups, &d.tokens, &d.width]);
-    let inside = list(&[&d.experts, &d.groups, &d.slots, &d.width]);
+    let inside = list(&[&d.groups, &d.experts, &d.slots, &d.width]);
     let chosen = list(&[&d.groups, &d.tokens, &d.experts]);
     let (other, outputs): (_, Vec<(&'static str, &Vec<AtomList>)>) = match site.role {
         Role::Dispatch => (("x", &tokens), vec![("inside", &inside)]),
@@ -298,7 +317,8 @@ fn tried(p: &Program<'_>, module: &Module, site: &Site, first: usize) -> Result<
         dims: dims.clone(),
     };
     let mut bounds = vec![bound(other.0, params[0], other.1)];
-    bounds.extend(site.inside.map(|i| bound("inside", i, &inside)));
+    let given = list(&[&d.groups, &d.experts, &held, &d.width]);
+    bounds.extend(site.inside.map(|i| bound("inside", i, &given)));
     bounds.push(bound("slot", site.slot, &chosen));
     bounds.extend(site.share.map(|s| bound("share", s, &chosen)));
     let weighted = matches!(site.role, Role::Dispatch | Role::DispatchGrad) && site.share.is_some();
