@@ -103,7 +103,10 @@ fn a_choice_among_the_probabilities() {
     // 4/12² and ½/12².
     assert!(main.contains("scale = 0.0277") && main.contains("scale = 0.00347"), "{printed}");
     assert!(main.contains("groups = 0") && main.contains("seeded = false"), "{printed}");
-    assert!(!main.contains("compare") && !main.contains("f32[12,2,4]"), "something is left\n{printed}");
+    assert!(main.contains("chosen = 2"), "{printed}");
+    for left in ["compare", "f32[12,2,4]", "sort"] {
+        assert!(!main.contains(left), "{left} is left\n{printed}");
+    }
 }
 
 #[test]
