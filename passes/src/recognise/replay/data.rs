@@ -17,7 +17,7 @@ pub(super) fn inputs(types: &[TensorType], draw: usize, rng: &mut Random) -> Vec
     // Integers are mostly indices: of something that is as long as some dimension. Outside of it exporters' guards give no
     // number, which would hide all that follows; inside the shortest dimension no index is outside of anything.
     let lengths = || types.iter().flat_map(|t| t.shape.iter().copied()).filter(|&n| n > 1);
-    let length = if draw % 2 == 0 { lengths().max() } else { lengths().min() }.unwrap_or(2);
+    let length = if draw.is_multiple_of(2) { lengths().max() } else { lengths().min() }.unwrap_or(2);
     let one = |t: &TensorType, rng: &mut Random| {
         // A scalar is a count, a rate or a factor of everything: small, it would only scale what is looked at.
         let size = match TOGETHER.get(draw) {
