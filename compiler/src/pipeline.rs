@@ -77,7 +77,7 @@ pub fn compile(source: &Path, options: &Options, emit: Option<Stage>) -> Result<
     let simplified = timer.run(Stage::Simplify, || simplify::simplify(&mut m))?;
     r.ops = simplified.ops_after;
     r.tables = simplified.tables;
-    checked(&m)?;
+    verified(&m)?;
     if let Some(out) = stop(Stage::Simplify, &m) {
         return Ok(out);
     }
@@ -86,7 +86,7 @@ pub fn compile(source: &Path, options: &Options, emit: Option<Stage>) -> Result<
 
     let mut templates = timer.run(Stage::Template, || template::template(&mut m))?;
     r.templates = report::templates(&m, &templates);
-    checked(&m)?;
+    verified(&m)?;
     if let Some(out) = stop(Stage::Template, &m) {
         return Ok(out);
     }
@@ -94,7 +94,7 @@ pub fn compile(source: &Path, options: &Options, emit: Option<Stage>) -> Result<
     if options.recognise {
         let found = timer.run(Stage::Recognise, || recognise::recognise(&mut m, &mut templates))?;
         report::recognised(&mut r, &m, &found);
-        checked(&m)?;
+        verified(&m)?;
     }
     if let Some(out) = stop(Stage::Recognise, &m) {
         return Ok(out);
@@ -104,7 +104,7 @@ pub fn compile(source: &Path, options: &Options, emit: Option<Stage>) -> Result<
     let asked = partition::Options { mesh: spread.mesh, device, given: spread.given, sequence };
     let split = timer.run(Stage::Partition, || partition::partition(&mut m, &asked))?;
     report::partitioned(&mut r, &split);
-    checked(&m)?;
+    verified(&m)?;
     if let Some(out) = stop(Stage::Partition, &m) {
         return Ok(out);
     }
@@ -112,8 +112,8 @@ pub fn compile(source: &Path, options: &Options, emit: Option<Stage>) -> Result<
     if options.fuse {
         let groups = timer.run(Stage::Fuse, || fuse::fuse(&mut m, &device))?;
         report::fused(&mut r, &groups);
+        verified(&m)?;
     }
-    verified(&m)?;
     if let Some(out) = stop(Stage::Fuse, &m) {
         return Ok(out);
     }
@@ -156,15 +156,9 @@ pub fn compile(source: &Path, options: &Options, emit: Option<Stage>) -> Result<
     })))
 }
 
-/// What is scheduled must pass the verifier, and so must what the file gave.
+/// Every pass must leave a module that passes the verifier.
 fn verified(m: &Module) -> Result<()> {
     msc_ir::verify::verify(m).map_err(Error::Ir)
-}
-
-/// Every pass must leave a module that passes the verifier. Builds with debug assertions ask each pass, so that a fault is
-/// seen where it arises; others ask the last.
-fn checked(m: &Module) -> Result<()> {
-    if cfg!(debug_assertions) { verified(m) } else { Ok(()) }
 }
 
 /// Writes the plan and completes the report.

@@ -10,9 +10,11 @@ use crate::interp::{EvalCx, RanksCx, Row};
 use crate::location::LocId;
 use crate::module::{GraphId, Module};
 use crate::op::{Op, Operation};
+use crate::ops::while_loop::trip_count;
 use crate::tensor::Tensor;
 use crate::types::TensorType;
 use smallvec::{SmallVec, smallvec};
+use std::collections::BTreeMap;
 
 /// A call of another graph of the module. Calls form no cycle.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -172,6 +174,28 @@ pub fn reachable(module: &Module) -> Vec<GraphId> {
         visit(module, e.graph, &mut seen, &mut out);
     }
     out
+}
+
+/// How often one run of a graph runs each graph that it runs, itself among them. Loops count by their trips where these are
+/// known; definitions of fused ops are not run.
+pub fn executions(module: &Module, entry: GraphId) -> BTreeMap<GraphId, usize> {
+    let mut runs = BTreeMap::from([(entry, 1usize)]);
+    // Callers before callees.
+    for id in reachable(module).into_iter().rev() {
+        let (g, Some(&mine)) = (module.graph(id), runs.get(&id)) else { continue };
+        for (op, data) in g.ops() {
+            let wires = wires(&data.op);
+            if wires.is_empty() {
+                continue;
+            }
+            let trips = trip_count(module, g, op).unwrap_or(1) as usize;
+            for w in wires {
+                let of = runs.entry(w.graph).or_insert(0);
+                *of = of.saturating_add(mine.saturating_mul(trips));
+            }
+        }
+    }
+    runs
 }
 
 pub(crate) fn drop_unreachable(module: &mut Module) {

@@ -11,6 +11,7 @@ use msc_ir::{Module, Op};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Which island each value of each scope is of.
+#[derive(Clone)]
 pub(super) struct Islands {
     first: Vec<usize>,
     parent: Vec<usize>,
@@ -62,7 +63,8 @@ impl Islands {
         at
     }
 
-    fn join(&mut self, a: (usize, ValueId), b: (usize, ValueId)) {
+    /// Makes the islands of two values one.
+    pub fn join(&mut self, a: (usize, ValueId), b: (usize, ValueId)) {
         let (a, b) = (self.find(a), self.find(b));
         // The smaller number leads, so that the outcome does not depend on the order of joins.
         self.parent[a.max(b)] = a.min(b);

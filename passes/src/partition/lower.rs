@@ -6,14 +6,13 @@ mod reshard;
 
 use super::SplitReport;
 use super::facts::{Draft, Fact, Facts, op_at};
-use super::predict::executions;
 use super::problem::{Problem, Split};
 use super::sums::{inner_nodes, leaves, tree};
 use crate::error::{PassError, Result};
 use msc_ir::factor::{FactorKind, Start, Starts};
 use msc_ir::graph::{OpId, ValueId};
 use msc_ir::ops::binary::BinaryKind;
-use msc_ir::ops::call::Call;
+use msc_ir::ops::call::{Call, executions};
 use msc_ir::ops::collective::Collective;
 use msc_ir::ops::constant::splat;
 use msc_ir::ops::slice::Slice;

@@ -2,12 +2,12 @@
 
 use super::facts::Draft;
 use super::isolate;
-use super::predict;
 use super::problem::Problem;
 use super::sequence::SequenceReport;
 use crate::cost::DeviceModel;
 use crate::error::Result;
 use msc_ir::module::Sharding;
+use msc_ir::ops::call::executions;
 use msc_ir::ops::collective::Collective;
 use msc_ir::{GraphId, Module, Monoid, Op, Operation};
 use std::collections::BTreeSet;
@@ -97,7 +97,7 @@ pub(super) fn kept_whole(problem: &Problem, module: &Module) -> Vec<(String, Str
 /// The collectives of a program, callees first.
 pub(super) fn collectives(draft: &Draft, entry: GraphId, device: &DeviceModel) -> Vec<CollectiveReport> {
     let module = &draft.module;
-    let runs = predict::executions(module, entry);
+    let runs = executions(module, entry);
     let mut out = Vec::new();
     for id in msc_ir::ops::call::reachable(module) {
         let (g, Some(&executed)) = (module.graph(id), runs.get(&id)) else { continue };

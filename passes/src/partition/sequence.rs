@@ -101,7 +101,7 @@ impl Stages {
         let without_ps = step_ps(&done.draft.module, problem.entry, &self.device);
         let mut report = SequenceReport { axis: name, without_ps, with_ps: None, taken: false };
         let mut out = done;
-        if self.leaves_the_sequence()?
+        if self.leaves_the_sequence(&problem)
             && let Some(other) = beside(&self.draft, &problem, &out.split)?
         {
             let with_ps = step_ps(&other.draft.module, problem.entry, &self.device);
@@ -117,12 +117,11 @@ impl Stages {
     }
 
     /// Whether no other axis is going to split the sequence, whose changes of layout would have to be undone for it.
-    fn leaves_the_sequence(&self) -> Result<bool> {
+    fn leaves_the_sequence(&self, problem: &Problem) -> bool {
         let size = |a: &str| self.mesh.axis(a).map_or(1, |i| self.mesh.size(i));
         let ranks: usize = OF_BATCH.iter().map(|a| size(a)).product();
-        let problem = Problem::new(&self.draft.module)?;
-        let batch = atoms_of(&problem, &self.draft.module, 0).first().map_or(1, Anchor::size);
-        Ok(size("cp") == 1 && (batch.is_multiple_of(ranks) || is_little(batch, ranks)))
+        let batch = atoms_of(problem, &self.draft.module, 0).first().map_or(1, Anchor::size);
+        size("cp") == 1 && (batch.is_multiple_of(ranks) || is_little(batch, ranks))
     }
 }
 
@@ -282,41 +281,28 @@ impl<'a> Stream<'a> {
 
     /// Parts without a wide value stay outside.
     fn leave_narrow(&mut self) {
-        let mut parent: BTreeMap<usize, usize> = BTreeMap::new();
-        fn root(parent: &mut BTreeMap<usize, usize>, mut v: usize) -> usize {
-            while let Some(&up) = parent.get(&v).filter(|up| **up != v) {
-                v = up;
+        let mut parts = self.wired.clone();
+        let mut of_stream: Vec<(usize, ValueId)> = Vec::new();
+        for (scope, g) in self.scopes() {
+            for (_, data) in g.ops().filter(|(op, _)| self.ops[scope][op.0 as usize]) {
+                let values = data.operands.iter().chain(&data.results).filter(|v| self.has(scope, **v));
+                let from = of_stream.len();
+                of_stream.extend(values.map(|&v| (scope, v)));
+                of_stream[from..].windows(2).for_each(|pair| parts.join(pair[0], pair[1]));
             }
-            v
         }
         let mut widest: BTreeMap<usize, u64> = BTreeMap::new();
-        for (scope, g) in self.scopes() {
-            for (op, data) in g.ops().filter(|(op, _)| self.ops[scope][op.0 as usize]) {
-                let values = g.op(op).operands.iter().chain(&data.results).filter(|v| self.has(scope, **v));
-                let mut first = None;
-                for &v in values {
-                    let class = self.wired.find((scope, v));
-                    let size = widest.entry(class).or_default();
-                    *size = (*size).max(g.ty(v).elements() as u64);
-                    let of = root(&mut parent, class);
-                    let one = *first.get_or_insert(of);
-                    let one = root(&mut parent, one);
-                    parent.insert(of.max(one), of.min(one));
-                }
-            }
+        let scopes: BTreeMap<usize, &Graph> = self.scopes().into_iter().collect();
+        for at in of_stream {
+            let size = widest.entry(parts.find(at)).or_default();
+            *size = (*size).max(scopes[&at.0].ty(at.1).elements() as u64);
         }
-        let mut parts: BTreeMap<usize, u64> = BTreeMap::new();
-        for (&class, &size) in &widest {
-            let of = parts.entry(root(&mut parent, class)).or_default();
-            *of = (*of).max(size);
-        }
-        let most = parts.values().copied().max().unwrap_or(0);
-        for (scope, g) in self.scopes() {
+        let most = widest.values().copied().max().unwrap_or(0);
+        for (scope, g) in scopes {
             for (op, data) in g.ops() {
                 let mut values = data.operands.iter().chain(&data.results).filter(|v| self.has(scope, **v));
                 let Some(&v) = values.next() else { continue };
-                let part = root(&mut parent, self.wired.find((scope, v)));
-                let is_wide = parts.get(&part).is_some_and(|size| size * WIDTH >= most);
+                let is_wide = widest.get(&parts.find((scope, v))).is_some_and(|size| size * WIDTH >= most);
                 self.ops[scope][op.0 as usize] &= is_wide;
             }
         }

@@ -5,11 +5,11 @@
 //! microbatches may run in any order, and apart from each other.
 
 use msc_ir::ops::binary::BinaryKind;
-use msc_ir::ops::call::{Wire, reachable, wires};
+use msc_ir::ops::call::{Wire, executions, reachable, wires};
 use msc_ir::ops::slice::Slice;
 use msc_ir::ops::while_loop::{While, trip_count};
 use msc_ir::{Graph, GraphId, LocId, Module, Op, OpId, ValueId};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// Its name where named operations are counted.
 pub const NAME: &str = "gradient_accumulation";
@@ -62,7 +62,7 @@ pub struct Refused {
 /// The loops over microbatches that a module's entries run, and loops that look like one.
 pub fn find(module: &Module) -> (Vec<Accumulation>, Vec<Refused>) {
     let graphs = reachable(module);
-    let runs = runs(module, &graphs);
+    let runs = module.entry().map(|e| executions(module, e.graph)).unwrap_or_default();
     let (mut out, mut refused) = (Vec::new(), Vec::new());
     for &graph in &graphs {
         for (op, data) in module.graph(graph).ops() {
@@ -86,7 +86,7 @@ pub fn find(module: &Module) -> (Vec<Accumulation>, Vec<Refused>) {
                     if sums.iter().any(|s| s.gradient) {
                         let batched = batched(module, &w);
                         let loc = data.loc;
-                        let executed = runs.get(&graph).copied().unwrap_or(0);
+                        let executed = runs.get(&graph).map_or(0, |&n| n as u64);
                         out.push(Accumulation {
                             graph,
                             op,
@@ -102,22 +102,6 @@ pub fn find(module: &Module) -> (Vec<Accumulation>, Vec<Refused>) {
         }
     }
     (out, refused)
-}
-
-/// How often a step runs each graph, as far as trips are known; `graphs` are callees before callers.
-fn runs(module: &Module, graphs: &[GraphId]) -> BTreeMap<GraphId, u64> {
-    let mut out: BTreeMap<GraphId, u64> = module.entry().map(|e| (e.graph, 1)).into_iter().collect();
-    for &id in graphs.iter().rev() {
-        let (g, n) = (module.graph(id), out.get(&id).copied().unwrap_or(0));
-        for (op, data) in g.ops() {
-            let trips = trip_count(module, g, op).unwrap_or(1);
-            for w in wires(&data.op) {
-                let of = out.entry(w.graph).or_insert(0);
-                *of = of.saturating_add(n.saturating_mul(trips));
-            }
-        }
-    }
-    out
 }
 
 /// The carries that are sums, if all floats that the loop hands on are; `None` if none is.
@@ -182,12 +166,14 @@ fn adds(module: &Module, g: &Graph, v: ValueId, param: ValueId, depth: usize) ->
 }
 
 /// The one value of all elements of a constant, through layout.
-fn splat(module: &Module, g: &Graph, v: ValueId) -> Option<f64> {
-    let data = g.op(g.def(v)?.0);
-    match &data.op {
-        Op::Constant(c) => module.constants.splat_value(c.id),
-        Op::Broadcast(_) | Op::Reshape(_) => splat(module, g, *data.operands.first()?),
-        _ => None,
+fn splat(module: &Module, g: &Graph, mut v: ValueId) -> Option<f64> {
+    loop {
+        let data = g.op(g.def(v)?.0);
+        match &data.op {
+            Op::Constant(c) => return module.constants.splat_value(c.id),
+            Op::Broadcast(_) | Op::Reshape(_) => v = *data.operands.first()?,
+            _ => return None,
+        }
     }
 }
 

@@ -31,6 +31,13 @@ fn holds(inside: &TensorType, tokens: &TensorType, [g, _, e]: [usize; 3], slots:
     inside.dtype == tokens.dtype && inside.shape.as_slice() == [g, e, slots, tokens.shape[2]]
 }
 
+/// Whether `[G,E,C,D]` are what the slots `[G,N,E]` of some tokens hold.
+fn fills(inside: &TensorType, slot: &TensorType, share: Option<&TensorType>, slots: usize) -> bool {
+    let (&[g, _, _, d], &[_, n, _]) = (inside.shape.as_slice(), slot.shape.as_slice()) else { return false };
+    let tokens = TensorType::new(inside.dtype, [g, n, d]);
+    sizes(&tokens, slot, share).is_some_and(|s| holds(inside, &tokens, s, slots))
+}
+
 impl Definition<'_> {
     /// `[G,N,E,C]`: which slot each token has, as ones; where there are shares, of those that are not zero.
     fn slots(&mut self, op: &Slots, slot: ValueId, share: Option<ValueId>, dtype: DType) -> Result<ValueId> {
@@ -123,14 +130,7 @@ pub fn dispatch_grad(module: &mut Module, types: &[TensorType], op: &Slots) -> R
         ([i, slot, share], true) => (i, slot, Some(share)),
         _ => return Err(misfit("moe_dispatch_grad", types)),
     };
-    let fits = match (inside.shape.as_slice(), slot.shape.as_slice()) {
-        (&[g, e, c, d], &[_, n, _]) => {
-            let tokens = TensorType::new(inside.dtype, [g, n, d]);
-            c == op.slots && sizes(&tokens, slot, share).is_some_and(|s| s[2] == e)
-        }
-        _ => false,
-    };
-    if !fits {
+    if !fills(inside, slot, share, op.slots) {
         return Err(misfit("moe_dispatch_grad", types));
     }
     let mut d = Definition::new(module, "moe_dispatch_grad");
@@ -146,14 +146,7 @@ pub fn dispatch_grad(module: &mut Module, types: &[TensorType], op: &Slots) -> R
 /// If the types do not fit.
 pub fn combine(module: &mut Module, types: &[TensorType], op: &Slots) -> Result<Graph> {
     let [inside, slot, share] = types else { return Err(misfit("moe_combine", types)) };
-    let fits = match (inside.shape.as_slice(), slot.shape.as_slice()) {
-        (&[g, e, c, d], &[_, n, _]) => {
-            let tokens = TensorType::new(inside.dtype, [g, n, d]);
-            c == op.slots && sizes(&tokens, slot, Some(share)).is_some_and(|s| s[2] == e)
-        }
-        _ => false,
-    };
-    if !fits {
+    if !fills(inside, slot, Some(share), op.slots) {
         return Err(misfit("moe_combine", types));
     }
     let mut d = Definition::new(module, "moe_combine");

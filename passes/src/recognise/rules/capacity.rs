@@ -9,7 +9,7 @@ use crate::recognise::engine::run::Run;
 use crate::recognise::engine::term::Graph;
 use crate::recognise::probe::found::{Bound, Found, Solved, add_fused, operand, operands, results, solve};
 use crate::recognise::probe::indexed::Indexed;
-use crate::recognise::probe::one_hot::{behind_layout, index_dim};
+use crate::recognise::probe::one_hot::{behind_layout, one_hot};
 use crate::recognise::probe::program::{Index, Program};
 use crate::recognise::probe::trial::Trial;
 use crate::recognise::probe::unite::unite;
@@ -142,16 +142,7 @@ fn masks(p: &Program<'_>, is: Index) -> Vec<Mask> {
 
 /// The products with masks that are made of a comparison of slots.
 fn sites(p: &Program<'_>, is: Index) -> Vec<Site> {
-    let Some(Op::Compare(c)) = p.op(is) else { return Vec::new() };
-    let &[a, b] = p.values[is].operands.as_slice() else { return Vec::new() };
-    if c.direction != Direction::Eq || !p.values[a].ty.dtype.is_int() {
-        return Vec::new();
-    }
-    let (along, slot) = match (index_dim(p, a), index_dim(p, b)) {
-        (None, Some(d)) => (d, behind_layout(p, a)),
-        (Some(d), None) => (d, behind_layout(p, b)),
-        _ => return Vec::new(),
-    };
+    let Some((along, slot)) = one_hot(p, is) else { return Vec::new() };
     let masks = masks(p, is);
     let mut out: Vec<Site> = Vec::new();
     for m in &masks {

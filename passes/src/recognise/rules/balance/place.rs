@@ -1,10 +1,9 @@
 //! Where counts of choices are multiplied by sums of probabilities, and what becomes of it.
 
 use crate::recognise::engine::region::Region;
-use crate::recognise::probe::one_hot::{behind_layout, index_dim};
+use crate::recognise::probe::one_hot::{behind_layout, one_hot};
 use crate::recognise::probe::program::{Index, Program};
 use msc_ir::ops::binary::BinaryKind;
-use msc_ir::ops::compare::Direction;
 use msc_ir::ops::convert::Convert;
 use msc_ir::ops::reduce::Reduce;
 use msc_ir::ops::unary::UnaryKind;
@@ -92,16 +91,7 @@ fn sum_behind(p: &Program<'_>, i: Index) -> Option<(Index, f64)> {
 pub(super) fn places(p: &Program<'_>, region: &Region) -> Vec<Place> {
     let mut out: Vec<Place> = Vec::new();
     for is in 0..p.values.len() {
-        let Some(Op::Compare(c)) = p.op(is) else { continue };
-        let &[a, b] = p.values[is].operands.as_slice() else { continue };
-        if c.direction != Direction::Eq || !p.values[a].ty.dtype.is_int() {
-            continue;
-        }
-        let (experts, choice) = match (index_dim(p, a), index_dim(p, b)) {
-            (None, Some(d)) => (d, behind_layout(p, a)),
-            (Some(d), None) => (d, behind_layout(p, b)),
-            _ => continue,
-        };
+        let Some((experts, choice)) = one_hot(p, is) else { continue };
         // Counts: what steps make of the comparison.
         let mut counts = vec![is];
         let mut at = 0;
