@@ -15,6 +15,7 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// What the source bytes are; says how an op's place is written in messages and locations.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -29,7 +30,7 @@ pub enum Form {
 #[derive(Debug)]
 pub struct RawModule<'a> {
     /// The file as the user named it.
-    pub file: String,
+    pub file: Arc<str>,
     /// The whole source.
     pub source: &'a [u8],
     /// What the source is.
@@ -54,7 +55,7 @@ impl<'a> RawModule<'a> {
     /// An empty module over a source.
     pub fn new(file: &str, source: &'a [u8], form: Form) -> RawModule<'a> {
         RawModule {
-            file: file.to_string(),
+            file: file.into(),
             source,
             form,
             name: Cow::Borrowed(""),

@@ -3,7 +3,7 @@
 use crate::dtype::DType;
 use crate::tensor::{Storage, Tensor};
 use crate::types::TensorType;
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
 /// Index of a constant in its module's [`ConstantStore`].
@@ -55,7 +55,7 @@ impl Constant {
 #[derive(Clone, Debug, Default)]
 pub struct ConstantStore {
     constants: Vec<Constant>,
-    index: HashMap<[u8; 32], ConstId>,
+    index: FxHashMap<[u8; 32], ConstId>,
 }
 
 impl ConstantStore {

@@ -79,6 +79,13 @@ impl Graph {
         Graph { name: name.into(), ..Graph::default() }
     }
 
+    /// Makes room for as many ops and values as another graph has.
+    pub fn reserve_as(&mut self, other: &Graph) {
+        self.ops.reserve(other.order.len());
+        self.order.reserve(other.order.len());
+        self.values.reserve(other.values.len());
+    }
+
     /// Adds a parameter.
     pub fn add_param(&mut self, ty: TensorType) -> ValueId {
         let id = ValueId(self.values.len() as u32);
@@ -133,7 +140,7 @@ impl Graph {
         &mut self,
         op: Op,
         operands: &[ValueId],
-        types: Vec<TensorType>,
+        types: impl IntoIterator<Item = TensorType>,
         loc: LocId,
     ) -> SmallVec<[ValueId; 1]> {
         let id = OpId(self.ops.len() as u32);
@@ -153,7 +160,8 @@ impl Graph {
                 v
             })
             .collect();
-        self.ops.push(OpData { op, operands: operands.into(), results: results.clone(), loc });
+        let (operands, own) = (SmallVec::from_slice(operands), SmallVec::from_slice(&results));
+        self.ops.push(OpData { op, operands, results: own, loc });
         self.order.push(id);
         results
     }
@@ -278,7 +286,7 @@ impl Graph {
                 })
             })
             .collect::<Result<_>>()?;
-        let types = data.results.iter().map(|&r| source.ty(r).clone()).collect();
+        let types = data.results.iter().map(|&r| source.ty(r).clone());
         let results = self.add_typed(data.op.clone(), &operands, types, data.loc);
         for (old, new) in data.results.iter().zip(results) {
             map[old.0 as usize] = Some(new);

@@ -1,6 +1,6 @@
 //! Source locations: where in the user's file a value comes from, and what the user calls it.
 
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
 /// Index into a [`LocationTable`]. `LocId::UNKNOWN` says nothing is known.
@@ -16,13 +16,13 @@ impl LocId {
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Loc {
     /// The file that msc read (or the file a debug location in it names).
-    pub file: String,
+    pub file: Arc<str>,
     /// 1-based line; for bytecode the op's ordinal.
     pub line: u32,
     /// 1-based column.
     pub column: u32,
     /// The source's own name for the value (a parameter path, an SSA name, a scope).
-    pub name: String,
+    pub name: Arc<str>,
 }
 
 /// Interned locations of a module. A copy shares them until one of both gets a new one.
@@ -32,12 +32,15 @@ pub struct LocationTable(Arc<Interned>);
 #[derive(Clone, Debug)]
 struct Interned {
     locs: Vec<Loc>,
-    index: HashMap<Loc, LocId>,
+    index: FxHashMap<Loc, LocId>,
 }
 
 impl Default for Interned {
     fn default() -> Self {
-        Interned { locs: vec![Loc::default()], index: HashMap::from([(Loc::default(), LocId::UNKNOWN)]) }
+        Interned {
+            locs: vec![Loc::default()],
+            index: FxHashMap::from_iter([(Loc::default(), LocId::UNKNOWN)]),
+        }
     }
 }
 
@@ -64,7 +67,7 @@ impl LocationTable {
         let l = self.get(id);
         match (l.file.is_empty(), l.name.is_empty()) {
             (true, true) => "unknown location".to_string(),
-            (true, false) => l.name.clone(),
+            (true, false) => l.name.to_string(),
             (false, true) => format!("{}:{}:{}", l.file, l.line, l.column),
             (false, false) => format!("{}:{}:{} ({})", l.file, l.line, l.column, l.name),
         }

@@ -48,6 +48,20 @@ fn held(stacks: &[&[Member]]) -> Result<Vec<Held>, String> {
 }
 
 impl Outside {
+    /// Whether an entry has an outside: [`Outside::of`] without what it makes.
+    ///
+    /// # Errors
+    /// As [`Outside::of`].
+    pub fn check(e: &Entry) -> Result<(), String> {
+        let stacked =
+            e.params.iter().any(|p| !p.stack.is_empty()) || e.results.iter().any(|r| !r.stack.is_empty());
+        if stacked {
+            return Outside::of(e).map(|_| ());
+        }
+        let lost = e.params.iter().find(|p| p.alias.is_some_and(|r| r as usize >= e.results.len()));
+        lost.map_or(Ok(()), |p| Err(format!("no result replaces {}", p.name)))
+    }
+
     /// The outside of an entry.
     ///
     /// # Errors

@@ -8,12 +8,19 @@ use std::fmt;
 pub type Shape = SmallVec<[usize; 4]>;
 
 /// The type of a value: element type and static shape.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TensorType {
     /// Element type.
     pub dtype: DType,
     /// Dimension sizes; empty for a scalar.
     pub shape: Shape,
+}
+
+impl Clone for TensorType {
+    /// Copies the sizes as bytes; the derived form, which goes from one to the next, shows in compile times.
+    fn clone(&self) -> Self {
+        TensorType { dtype: self.dtype, shape: Shape::from_slice(&self.shape) }
+    }
 }
 
 impl TensorType {

@@ -62,7 +62,7 @@ pub fn verify(module: &Module) -> Result<()> {
                 }
             }
         }
-        Outside::of(e).map_err(|message| broken(g, message))?;
+        Outside::check(e).map_err(|message| broken(g, message))?;
     }
     Ok(())
 }

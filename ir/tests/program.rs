@@ -27,7 +27,7 @@ fn instruction(stream: StreamId, action: Action, reads: &[u32], writes: &[u32]) 
 }
 
 fn add(reads: [u32; 2], write: u32) -> Instruction {
-    instruction(COMPUTE, Action::Interpret(BinaryKind::Add.into()), &reads, &[write])
+    instruction(COMPUTE, Action::Interpret(Op::from(BinaryKind::Add).into()), &reads, &[write])
 }
 
 fn wait(stream: StreamId, on: u32) -> Instruction {
@@ -36,11 +36,8 @@ fn wait(stream: StreamId, on: u32) -> Instruction {
 
 /// `state' = state + all_reduce(x + x)`: buffer 0 is the donated state, 1 is x, and the result is in 0.
 fn good() -> Program {
-    let buffer = |n: u64, name: &str| Buffer {
-        ty: ty(),
-        placement: Placement::Arena(n * 512),
-        name: name.to_string(),
-    };
+    let buffer =
+        |n: u64, name: &str| Buffer { ty: ty(), placement: Placement::Arena(n * 512), name: name.into() };
     let param = |name: &str, alias| ParamInfo { name: name.into(), alias, ..ParamInfo::default() };
     Program {
         class: RankClass::default(),
@@ -254,10 +251,10 @@ fn ops_that_do_not_fit_their_buffers_are_found() {
     assert!(matches!(check_ops(&p, &m), Err(ProgramError::Form { at: 2, .. })));
     let mut p = good();
     let Action::Collective { op, .. } = p.instructions[2].action.clone() else { panic!("a collective") };
-    p.instructions[2] = instruction(COMPUTE, Action::Interpret(op), &[2], &[3]);
+    p.instructions[2] = instruction(COMPUTE, Action::Interpret(op.into()), &[2], &[3]);
     assert!(matches!(check_ops(&p, &m), Err(ProgramError::Form { at: 2, .. })));
     let mut p = good();
-    p.instructions[0].action = Action::Interpret(Op::from(BinaryKind::And));
+    p.instructions[0].action = Action::Interpret(Op::from(BinaryKind::And).into());
     assert!(matches!(check_ops(&p, &m), Err(ProgramError::Form { at: 0, .. })));
 }
 

@@ -158,7 +158,7 @@ fn update_program(m: &Module, reads: &[u32], writes: &[u32]) -> Builder {
     let inputs: Vec<BufferId> = main.params().iter().map(|&v| b.buffer(main.ty(v), "")).collect();
     let spare = b.buffer(main.ty(main.params()[0]), "spare");
     let ids = |list: &[u32]| list.iter().map(|&n| BufferId(n)).collect::<Vec<_>>();
-    b.push(COMPUTE, Action::Interpret(copy_of(m)), &[inputs[0], inputs[1]], &[spare], LocId::UNKNOWN);
+    b.push(COMPUTE, Action::Interpret(copy_of(m).into()), &[inputs[0], inputs[1]], &[spare], LocId::UNKNOWN);
     b.push(COMPUTE, Action::Kernel(KernelId(0)), &ids(reads), &ids(writes), LocId::UNKNOWN);
     b.program.outputs = vec![inputs[0]];
     b.program.inputs = inputs;

@@ -79,7 +79,7 @@ impl<'r, 'a> Importer<'r, 'a> {
             let name = match state {
                 Some(n) => n,
                 None => match self.debug(arg.loc).name {
-                    n if !n.is_empty() => n,
+                    n if !n.is_empty() => n.to_string(),
                     _ if is_chosen(arg.name) => arg.name.to_string(),
                     _ => format!("arg{i}"),
                 },

@@ -3,6 +3,7 @@
 use super::Importer;
 use crate::raw::{Form, LocRef, RawLoc, RawModule, RawOp};
 use msc_ir::{Loc, LocId};
+use std::sync::Arc;
 
 /// How far references between locations are followed.
 const MAX_HOPS: u32 = 32;
@@ -19,9 +20,9 @@ pub(super) struct Places {
 #[derive(Clone, Default)]
 pub(super) struct Debug {
     /// File, line, column.
-    place: Option<(String, u32, u32)>,
+    place: Option<(Arc<str>, u32, u32)>,
     /// The outermost name.
-    pub name: String,
+    pub name: Arc<str>,
 }
 
 impl Places {
@@ -86,12 +87,12 @@ impl Importer<'_, '_> {
             Some(RawLoc::File { file, line, column }) => {
                 // Line 0 is how some exporters write "no file".
                 if d.place.is_none() && !file.is_empty() && *line > 0 {
-                    d.place = Some((file.to_string(), *line, *column));
+                    d.place = Some((Arc::from(&**file), *line, *column));
                 }
             }
             Some(RawLoc::Name { name, child }) => {
                 if d.name.is_empty() {
-                    d.name = name.to_string();
+                    d.name = Arc::from(&**name);
                 }
                 self.follow(*child, d, budget);
             }

@@ -23,6 +23,8 @@ use crate::module::{AxisId, Entry, Mesh};
 use crate::op::Op;
 use crate::ops::collective::Axes;
 use crate::types::TensorType;
+use smallvec::SmallVec;
+use std::sync::Arc;
 
 /// Index of a buffer in its program.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -89,14 +91,18 @@ pub struct Buffer {
     /// Where it is.
     pub placement: Placement,
     /// The user's name for the value, or empty.
-    pub name: String,
+    pub name: Arc<str>,
 }
+
+/// Buffers of an instruction, in order.
+pub type Buffers = SmallVec<[BufferId; 4]>;
 
 /// What an instruction does with its reads and writes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// Evaluates an op (of the plan's module, for ops that call graphs) as the interpreter does.
-    Interpret(Op),
+    /// Evaluates an op (of the plan's module, for ops that call graphs) as the interpreter does. An op of a graph
+    /// that runs several times is one, shared by all the instructions that it becomes.
+    Interpret(Arc<Op>),
     /// Runs a compiled kernel over its grid. Arguments are the reads (tensors that it may load, then run-time
     /// scalars), then the writes (tensors that it may store). A tensor that it updates in place is in both.
     Kernel(KernelId),
@@ -135,6 +141,15 @@ pub enum Action {
 }
 
 impl Action {
+    /// The op that it evaluates, calls a library for, or communicates by.
+    pub fn op(&self) -> Option<&Op> {
+        match self {
+            Action::Interpret(op) => Some(op),
+            Action::LibraryCall { op, .. } | Action::Collective { op, .. } => Some(op),
+            _ => None,
+        }
+    }
+
     /// Name in plans, traces and messages.
     pub fn name(&self) -> &'static str {
         match self {
@@ -158,9 +173,9 @@ pub struct Instruction {
     /// What it does.
     pub action: Action,
     /// Buffers it reads, in operand order.
-    pub reads: Vec<BufferId>,
+    pub reads: Buffers,
     /// Buffers it writes, in result order.
-    pub writes: Vec<BufferId>,
+    pub writes: Buffers,
     /// Where it comes from.
     pub loc: LocId,
 }

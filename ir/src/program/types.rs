@@ -6,6 +6,7 @@ use crate::graph::OpData;
 use crate::module::{GraphId, Module};
 use crate::op::{Op, Operation};
 use crate::types::TensorType;
+use smallvec::SmallVec;
 
 /// Checks that each instruction's op, inferred at the types of the buffers it reads, gives those of the buffers
 /// it writes, and that ops of one rank hold no collectives. `module` is the one the ops refer to. The program
@@ -16,18 +17,12 @@ use crate::types::TensorType;
 pub fn check_ops(p: &Program, module: &Module) -> Result<(), ProgramError> {
     let mut local = vec![None; module.graphs().count()];
     for (at, i) in p.instructions.iter().enumerate() {
-        let op = match &i.action {
-            Action::Interpret(op) | Action::LibraryCall { op, .. } => {
-                if communicates(module, op, &mut local) {
-                    let message = format!("{} holds a collective", op.name());
-                    return Err(ProgramError::Form { at, action: i.action.name(), message });
-                }
-                op
-            }
-            Action::Collective { op, .. } => op,
-            _ => continue,
-        };
-        let reads: Vec<&TensorType> = i.reads.iter().map(|&b| &p.buffer(b).ty).collect();
+        let Some(op) = i.action.op() else { continue };
+        if !matches!(i.action, Action::Collective { .. }) && communicates(module, op, &mut local) {
+            let message = format!("{} holds a collective", op.name());
+            return Err(ProgramError::Form { at, action: i.action.name(), message });
+        }
+        let reads: SmallVec<[&TensorType; 4]> = i.reads.iter().map(|&b| &p.buffer(b).ty).collect();
         let form = |message: String| ProgramError::Form { at, action: i.action.name(), message };
         let inferred = op.infer(&reads, module).map_err(|e| form(e.to_string()))?;
         if !inferred.iter().eq(i.writes.iter().map(|&b| &p.buffer(b).ty)) {

@@ -174,7 +174,7 @@ fn location(l: &mut Lexer, m: &mut Module) -> Result<LocId> {
     l.expect(',')?;
     let name = l.text()?;
     l.expect(')')?;
-    Ok(m.locations.intern(Loc { file, line, column, name }))
+    Ok(m.locations.intern(Loc { file: file.into(), line, column, name: name.into() }))
 }
 
 fn attr(l: &mut Lexer, m: &mut Module) -> Result<AttrValue> {

@@ -1,96 +1,94 @@
 //! Which bytes are taken, and how often.
 
 use smallvec::SmallVec;
-use std::collections::BTreeMap;
 
-/// Ranges of bytes with the number of buffers on them. Neighbours with the same number are one range.
+/// Bytes with the number of buffers on them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Range {
+    start: u64,
+    end: u64,
+    /// At least 1.
+    count: u32,
+}
+
+/// Ranges of bytes with the number of buffers on them. Neighbours with the same number are one range, so that there are
+/// few: a sorted list is faster than a tree.
 #[derive(Default, Debug)]
 pub struct Cover {
-    /// By start: end and number, which is at least 1.
-    ranges: BTreeMap<u64, (u64, u32)>,
+    ranges: Vec<Range>,
+}
+
+/// What a stretch of ranges becomes.
+type Pieces = SmallVec<[Range; 8]>;
+
+/// Appends a piece, as part of the one before it if both are one range.
+fn append(pieces: &mut Pieces, piece: Range) {
+    if piece.start >= piece.end || piece.count == 0 {
+        return;
+    }
+    match pieces.last_mut() {
+        Some(last) if last.end == piece.start && last.count == piece.count => last.end = piece.end,
+        _ => pieces.push(piece),
+    }
 }
 
 impl Cover {
     /// Takes a range once more.
-    pub fn add(&mut self, (start, end): (u64, u64)) {
-        if start >= end {
-            return;
-        }
-        self.split(start);
-        self.split(end);
-        let mut at = start;
-        let mut gaps: SmallVec<[(u64, u64); 4]> = SmallVec::new();
-        for (&s, (e, n)) in self.ranges.range_mut(start..end) {
-            if s > at {
-                gaps.push((at, s));
-            }
-            *n += 1;
-            at = *e;
-        }
-        if at < end {
-            gaps.push((at, end));
-        }
-        for (s, e) in gaps {
-            self.ranges.insert(s, (e, 1));
-        }
-        self.join(start);
-        self.join(end);
+    pub fn add(&mut self, range: (u64, u64)) {
+        self.change(range, |n| n + 1);
     }
 
     /// Gives back a range that was taken.
-    pub fn remove(&mut self, (start, end): (u64, u64)) {
+    pub fn remove(&mut self, range: (u64, u64)) {
+        self.change(range, |n| n.saturating_sub(1));
+    }
+
+    /// Changes how often the bytes of a range are taken.
+    fn change(&mut self, (start, end): (u64, u64), count: impl Fn(u32) -> u32) {
         if start >= end {
             return;
         }
-        self.split(start);
-        self.split(end);
-        let mut free: SmallVec<[u64; 8]> = SmallVec::new();
-        for (&s, (_, n)) in self.ranges.range_mut(start..end) {
-            *n -= 1;
-            if *n == 0 {
-                free.push(s);
+        // Neighbours that only touch it may become one with it.
+        let first = self.ranges.partition_point(|r| r.end < start);
+        let mut next = first;
+        let mut at = start;
+        let mut pieces = Pieces::new();
+        while let Some(&r) = self.ranges.get(next).filter(|r| r.start <= end) {
+            next += 1;
+            append(&mut pieces, Range { end: r.end.min(start), ..r });
+            let (from, to) = (r.start.clamp(start, end), r.end.clamp(start, end));
+            append(&mut pieces, Range { start: at, end: from, count: count(0) });
+            append(&mut pieces, Range { start: from, end: to, count: count(r.count) });
+            at = at.max(to);
+            if r.end > end {
+                append(&mut pieces, Range { start: at, end, count: count(0) });
+                at = end;
+                append(&mut pieces, Range { start: r.start.max(end), ..r });
             }
         }
-        free.iter().for_each(|s| {
-            self.ranges.remove(s);
-        });
-        self.join(start);
-        self.join(end);
+        append(&mut pieces, Range { start: at, end, count: count(0) });
+        // In place: mostly there are as many as before, and one more or less otherwise.
+        let (old, new) = (next - first, pieces.len());
+        if new < old {
+            self.ranges.drain(first + new..next);
+        } else {
+            let len = self.ranges.len();
+            self.ranges.resize(len + new - old, Range { start: 0, end: 0, count: 0 });
+            self.ranges.copy_within(next..len, first + new);
+        }
+        self.ranges[first..first + new].copy_from_slice(&pieces);
     }
 
     /// The lowest place for `size` bytes from `base` on that nobody has taken.
     pub fn lowest_gap(&self, base: u64, size: u64) -> u64 {
         let mut at = base;
-        for (&start, &(end, _)) in &self.ranges {
-            if start >= at + size {
+        for r in &self.ranges {
+            if r.start >= at + size {
                 break;
             }
-            at = at.max(end);
+            at = at.max(r.end);
         }
         at
-    }
-
-    /// Makes `at` a border, if it is inside a range.
-    fn split(&mut self, at: u64) {
-        if let Some((_, range)) = self.ranges.range_mut(..at).next_back()
-            && range.0 > at
-        {
-            let (end, n) = *range;
-            range.0 = at;
-            self.ranges.insert(at, (end, n));
-        }
-    }
-
-    /// Joins the ranges on both sides of a border, if their numbers are the same. Elsewhere neighbours differ as before:
-    /// what is added or taken away is the same for both, and where there was nothing there is less than beside it.
-    fn join(&mut self, at: u64) {
-        let Some(&(end, n)) = self.ranges.get(&at) else { return };
-        if let Some((_, before)) = self.ranges.range_mut(..at).next_back()
-            && *before == (at, n)
-        {
-            before.0 = end;
-            self.ranges.remove(&at);
-        }
     }
 }
 
@@ -125,9 +123,14 @@ mod tests {
                         "{cover:?}"
                     );
                 }
-                for (&s, &(e, n)) in &cover.ranges {
-                    assert!((s..e).all(|i| bytes[i as usize] == n), "{cover:?}");
-                    assert!(cover.ranges.get(&e).is_none_or(|next| next.1 != n), "{cover:?} is not joined");
+                for r in &cover.ranges {
+                    assert!(r.start < r.end && r.count > 0, "{cover:?}");
+                    assert!((r.start..r.end).all(|i| bytes[i as usize] == r.count), "{cover:?}");
+                }
+                for pair in cover.ranges.windows(2) {
+                    let joined = pair[0].end < pair[1].start
+                        || pair[0].end == pair[1].start && pair[0].count != pair[1].count;
+                    assert!(joined, "{cover:?}");
                 }
             }
         }

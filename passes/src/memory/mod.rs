@@ -13,10 +13,7 @@
 mod cover;
 
 use cover::Cover;
-use msc_ir::program::{ALIGNMENT, Action, BufferId, Placement, Program};
-use smallvec::SmallVec;
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use msc_ir::program::{ALIGNMENT, Action, Placement, Program};
 
 /// What the planner found.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -31,40 +28,68 @@ pub struct Report {
     pub peak_live_bytes: u64,
 }
 
-/// Per stream, one more than the position of the last access of a buffer; 0 where the stream never touches it.
-type LastAccess = SmallVec<[usize; 3]>;
-
-/// A buffer by the end of its last access: the end, the buffer, its range.
-type Running = (usize, usize, (u64, u64));
-
-/// A buffer whose accesses are all issued, but not yet passed by a stream.
-#[derive(Clone)]
-struct Ending {
-    range: (u64, u64),
-    buffer: usize,
-}
+/// Ends a list of buffers.
+const NONE: u32 = u32::MAX;
 
 fn aligned(bytes: u64) -> u64 {
     bytes.div_ceil(ALIGNMENT) * ALIGNMENT
 }
 
+/// When the buffers of a program are touched.
+struct Accesses {
+    streams: usize,
+    /// By buffer and stream: one more than the position of the last access; 0 where the stream never touches it.
+    last: Vec<usize>,
+    /// By buffer: the position of the first access.
+    first: Vec<Option<u32>>,
+}
+
+impl Accesses {
+    fn of(p: &Program) -> Accesses {
+        let streams = p.streams.len();
+        let mut out = Accesses {
+            streams,
+            last: vec![0; p.buffers.len() * streams],
+            first: vec![None; p.buffers.len()],
+        };
+        for (at, i) in p.instructions.iter().enumerate() {
+            for &b in i.reads.iter().chain(&i.writes) {
+                out.first[b.0 as usize].get_or_insert(at as u32);
+                out.last[b.0 as usize * streams + i.stream.0 as usize] = at + 1;
+            }
+        }
+        out
+    }
+
+    /// The last accesses of a buffer, by stream.
+    fn last(&self, buffer: usize) -> &[usize] {
+        &self.last[buffer * self.streams..(buffer + 1) * self.streams]
+    }
+
+    /// The position after that of the last access of a buffer.
+    fn end(&self, buffer: usize) -> usize {
+        self.last(buffer).iter().max().copied().unwrap_or(0)
+    }
+}
+
 /// Places all buffers of a program.
 pub fn plan(p: &mut Program) -> Report {
-    let persistent: BTreeSet<BufferId> = p.inputs.iter().chain(&p.outputs).copied().collect();
     let streams = p.streams.len();
-    let mut first: Vec<Option<usize>> = vec![None; p.buffers.len()];
-    let mut last: Vec<LastAccess> = vec![SmallVec::from_elem(0, streams); p.buffers.len()];
-    for (at, i) in p.instructions.iter().enumerate() {
-        for &b in i.reads.iter().chain(&i.writes) {
-            first[b.0 as usize].get_or_insert(at);
-            last[b.0 as usize][i.stream.0 as usize] = at + 1;
-        }
-    }
+    let accesses = Accesses::of(p);
     let mut report = Report::default();
     let mut next = 0u64;
-    for n in 0..p.buffers.len() {
+    // Constants are where they are.
+    let mut placed: Vec<bool> =
+        p.buffers.iter().map(|b| matches!(b.placement, Placement::Constant(_))).collect();
+    for &b in p.inputs.iter().chain(&p.outputs) {
+        placed[b.0 as usize] |= matches!(p.buffer(b).placement, Placement::Arena(_));
+    }
+    let mut persistent: Vec<usize> = p.inputs.iter().chain(&p.outputs).map(|b| b.0 as usize).collect();
+    persistent.sort_unstable();
+    persistent.dedup();
+    for n in persistent {
         let b = &mut p.buffers[n];
-        if persistent.contains(&BufferId(n as u32)) && matches!(b.placement, Placement::Arena(_)) {
+        if matches!(b.placement, Placement::Arena(_)) {
             b.placement = Placement::Arena(next);
             next += aligned(b.ty.bytes() as u64);
         }
@@ -72,56 +97,68 @@ pub fn plan(p: &mut Program) -> Report {
     report.persistent_bytes = next;
     let base = next;
     let mut top = base;
+    // For each position the buffers whose last access is the one before it, as lists.
+    let mut ending_at = vec![NONE; p.instructions.len() + 1];
+    let mut after = vec![NONE; p.buffers.len()];
+    for n in (0..p.buffers.len()).rev().filter(|&n| !placed[n] && accesses.first[n].is_some()) {
+        after[n] = std::mem::replace(&mut ending_at[accesses.end(n)], n as u32);
+    }
     // For each stream what is not free for it: what it has passed is, whatever others still do.
     let mut covers: Vec<Cover> = (0..streams).map(|_| Cover::default()).collect();
-    // By the last access; then, for each stream, those that are issued and that it has not passed.
-    let mut running: BinaryHeap<Reverse<Running>> = BinaryHeap::new();
-    let mut ending: Vec<Vec<Ending>> = vec![Vec::new(); streams];
+    // For each stream, the buffers whose accesses are all issued, and that it has not passed.
+    let mut ending: Vec<Vec<u32>> = vec![Vec::new(); streams];
     let mut clock = Clock::new(streams);
     let mut alive = 0u64;
-    let mut ends: BTreeMap<usize, u64> = BTreeMap::new();
     for at in 0..p.instructions.len() {
         clock.start(p, at);
+        let mut over = ending_at[at];
+        while over != NONE {
+            ending.iter_mut().for_each(|e| e.push(over));
+            over = after[over as usize];
+        }
         for n in 0..p.instructions[at].writes.len() {
-            let b = p.instructions[at].writes[n];
-            let placed = persistent.contains(&b) || first[b.0 as usize] != Some(at);
-            if placed || matches!(p.buffers[b.0 as usize].placement, Placement::Constant(_)) {
+            let b = p.instructions[at].writes[n].0 as usize;
+            if placed[b] || accesses.first[b] != Some(at as u32) {
                 continue;
             }
-            let size = aligned(p.buffers[b.0 as usize].ty.bytes() as u64);
+            placed[b] = true;
+            let size = aligned(p.buffers[b].ty.bytes() as u64);
             let stream = p.instructions[at].stream.0 as usize;
-            while let Some(&Reverse((end, buffer, range))) = running.peek()
-                && end <= at
-            {
-                running.pop();
-                ending.iter_mut().for_each(|e| e.push(Ending { range, buffer }));
-            }
             let cover = &mut covers[stream];
-            ending[stream].retain(|x| {
-                let over = clock.passed_by(stream, &last[x.buffer]);
+            ending[stream].retain(|&x| {
+                let over = clock.passed_by(stream, accesses.last(x as usize));
                 if over {
-                    cover.remove(x.range);
+                    cover.remove(range(p, x as usize));
                 }
                 !over
             });
             let offset = cover.lowest_gap(base, size);
             top = top.max(offset + size);
-            p.buffers[b.0 as usize].placement = Placement::Arena(offset);
+            p.buffers[b].placement = Placement::Arena(offset);
             report.transient_bytes += size;
             alive += size;
-            let end = last[b.0 as usize].iter().max().copied().unwrap_or(at + 1);
-            *ends.entry(end.saturating_sub(1)).or_default() += size;
-            let range = (offset, offset + size);
-            covers.iter_mut().for_each(|c| c.add(range));
-            running.push(Reverse((end, b.0 as usize, range)));
+            covers.iter_mut().for_each(|c| c.add((offset, offset + size)));
         }
         report.peak_live_bytes = report.peak_live_bytes.max(alive);
-        alive -= ends.remove(&at).unwrap_or(0);
+        let mut over = ending_at[at + 1];
+        while over != NONE {
+            alive = alive.saturating_sub(aligned(p.buffers[over as usize].ty.bytes() as u64));
+            over = after[over as usize];
+        }
         clock.finish(p, at);
     }
     p.arena_bytes = top;
     report.arena_bytes = top;
     report
+}
+
+/// The bytes that a placed buffer takes.
+fn range(p: &Program, buffer: usize) -> (u64, u64) {
+    let b = &p.buffers[buffer];
+    match b.placement {
+        Placement::Arena(at) => (at, at + aligned(b.ty.bytes() as u64)),
+        Placement::Constant(_) => (0, 0),
+    }
 }
 
 /// Which instructions are known to be complete, per stream.

@@ -113,7 +113,7 @@ fn rebuilt(source: &Graph, cuts: &[&Cut]) -> (Graph, Vec<Option<ValueId>>, Vec<O
             };
             operands.extend(operand);
         }
-        let types = data.results.iter().map(|&r| source.ty(r).clone()).collect();
+        let types = data.results.iter().map(|&r| source.ty(r).clone());
         let results = out.add_typed(data.op.clone(), &operands, types, data.loc);
         for (&old, new) in data.results.iter().zip(results) {
             map[old.0 as usize] = Some(new);

@@ -11,6 +11,7 @@ pub mod check;
 pub mod define;
 pub mod engine;
 pub mod extract;
+mod hoist;
 mod known;
 pub mod probe;
 mod replay;

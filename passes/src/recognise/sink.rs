@@ -120,7 +120,7 @@ fn outside(module: &mut Module, entry: GraphId, t: &Template, sunk: &Sunk) -> Re
         let operand = |(p, v): (usize, &ValueId)| map[sunk.get(&(s, p)).unwrap_or(v).0 as usize];
         let operands: Option<Vec<ValueId>> = data.operands.iter().enumerate().map(operand).collect();
         let operands = operands.ok_or_else(|| broken("a call takes a value that is not there yet"))?;
-        let types = data.results.iter().map(|&r| old.ty(r).clone()).collect();
+        let types = data.results.iter().map(|&r| old.ty(r).clone());
         let results = new.add_typed(data.op.clone(), &operands, types, data.loc);
         for (&r, v) in data.results.iter().zip(results) {
             map[r.0 as usize] = Some(v);
@@ -132,6 +132,6 @@ fn outside(module: &mut Module, entry: GraphId, t: &Template, sunk: &Sunk) -> Re
     Ok(moved)
 }
 
-fn broken(message: &str) -> PassError {
+pub(super) fn broken(message: &str) -> PassError {
     PassError::Broken { pass: "recognise", message: message.into() }
 }

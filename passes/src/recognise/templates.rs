@@ -7,7 +7,8 @@ use super::extract::{Extraction, Keep, Outcome, Param};
 use super::known::{self, Scopes};
 use super::probe::band::Bands;
 use super::report::{RegionReport, Report};
-use super::{Observer, graph_region, rewrite, sink};
+use super::sink::{self, Moved};
+use super::{Observer, graph_region, hoist, rewrite};
 use crate::error::{PassError, Result};
 use crate::template::{ParamSource, Segment, Template, Templates};
 use msc_ir::{Graph, GraphId, Module, OpId, ValueId};
@@ -82,12 +83,8 @@ fn template(
     report: &mut Report,
     observer: Observer<'_>,
 ) -> Result<()> {
-    for (graph, moved) in sink::scalars(module, entry, &templates.templates[at])? {
-        match graph == entry {
-            true => follow_entry(templates, entry, &moved)?,
-            false => follow(templates, graph, &moved)?,
-        }
-    }
+    let moved = sink::scalars(module, entry, &templates.templates[at])?;
+    follow_all(templates, entry, &moved)?;
     let t = &templates.templates[at];
     let graph = module.graph(entry);
     let scopes = Scopes::new(module, &templates.loops);
@@ -110,6 +107,13 @@ fn template(
         }
         templates.templates[at].segments = new;
         follow_entry(templates, entry, &moved)?;
+        for _ in 0..hoist::ROUNDS {
+            let moved = hoist::layouts(module, entry, &templates.templates[at])?;
+            follow_all(templates, entry, &moved)?;
+            if moved.is_empty() {
+                break;
+            }
+        }
     }
     report.add(found);
     Ok(())
@@ -290,6 +294,17 @@ fn follow(templates: &mut Templates, graph: GraphId, moved: &BTreeMap<OpId, OpId
     let to = |op: OpId| moved.get(&op).copied().ok_or_else(|| broken("a call or loop is gone"));
     for l in templates.loops.iter_mut().filter(|l| l.graph == graph) {
         l.op = to(l.op)?;
+    }
+    Ok(())
+}
+
+/// The same for several graphs.
+fn follow_all(templates: &mut Templates, entry: GraphId, moved: &Moved) -> Result<()> {
+    for (graph, moved) in moved {
+        match *graph == entry {
+            true => follow_entry(templates, entry, moved)?,
+            false => follow(templates, *graph, moved)?,
+        }
     }
     Ok(())
 }

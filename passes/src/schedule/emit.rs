@@ -4,18 +4,24 @@ use super::{Argument, Kernels};
 use crate::error::{PassError, Result};
 use msc_ir::constant::ConstId;
 use msc_ir::graph::{OpData, OpId, ValueId};
-use msc_ir::ops::fused::Fused;
+use msc_ir::ops::collective::Axes;
 use msc_ir::ops::while_loop::trip_count;
 use msc_ir::program::{
-    Action, Buffer, BufferId, Communicator, CommunicatorId, Instruction, InstructionId, Placement, Program,
-    RankClass, StreamId, StreamKind,
+    Action, Buffer, BufferId, Buffers, Communicator, CommunicatorId, Instruction, InstructionId, Placement,
+    Program, RankClass, StreamId, StreamKind,
 };
 use msc_ir::{Graph, GraphId, LocId, Module, Op, Operation, TensorType};
-use std::collections::BTreeMap;
+use rustc_hash::FxHashMap;
+use smallvec::{SmallVec, smallvec};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// Ops that one loop may become. A step of 128 layers of 1,000 ops each is far below it, and a plan beyond it would
 /// take gigabytes.
 const MAX_UNROLLED: u64 = 1 << 21;
+
+/// A value that no op has given a buffer yet.
+const NOWHERE: BufferId = BufferId(u32::MAX);
 
 const COMPUTE: StreamId = StreamId(0);
 const COMMUNICATION: StreamId = StreamId(1);
@@ -23,16 +29,39 @@ const COMMUNICATION: StreamId = StreamId(1);
 /// Who touched a buffer, by position in the instruction list.
 #[derive(Clone, Default)]
 struct Touched {
-    writer: Option<usize>,
-    readers: Vec<usize>,
+    writer: Option<u32>,
+    /// The last reader of each stream: it stands for those before it.
+    readers: SmallVec<[(StreamId, u32); 2]>,
+}
+
+/// What an op becomes, the same wherever its graph runs.
+#[derive(Clone)]
+enum Step {
+    /// What the op calls, or is defined by, in its place.
+    Inside(GraphId),
+    /// A constant.
+    Constant(ConstId),
+    /// A loop that the interpreter cannot run, as its trips.
+    Unroll { body: GraphId, trips: u64 },
+    /// One instruction; its results' name.
+    One { op: Arc<Op>, name: Arc<str> },
+    /// A collective; its results' name.
+    Collective { op: Op, axes: Axes, name: Arc<str> },
+    /// The kernels of a fused op; its results' name.
+    Kernels { definition: GraphId, name: Arc<str> },
 }
 
 pub(super) struct Emitter<'a> {
     module: &'a Module,
     kernels: &'a Kernels,
     program: Program,
+    /// By buffer; empty where there is one stream, which needs no waits.
     touched: Vec<Touched>,
     constants: BTreeMap<ConstId, BufferId>,
+    /// What the ops of each graph become, in its order.
+    steps: FxHashMap<GraphId, Arc<[Step]>>,
+    /// Names of ops, as names of buffers.
+    names: FxHashMap<&'static str, Arc<str>>,
     /// `seen[s][t]`: instructions of stream `t` up to this position are complete for stream `s`.
     seen: Vec<Vec<usize>>,
     /// The same at the completion of each instruction, one number for each stream.
@@ -67,6 +96,8 @@ impl<'a> Emitter<'a> {
             },
             touched: Vec::new(),
             constants: BTreeMap::new(),
+            steps: FxHashMap::default(),
+            names: FxHashMap::default(),
             seen: vec![vec![0; n]; n],
             done: Vec::new(),
         })
@@ -77,14 +108,15 @@ impl<'a> Emitter<'a> {
         let entry = self.program.entry.clone();
         let g = module.graph(entry.graph);
         for (info, &v) in entry.params.iter().zip(g.params()) {
-            let b = self.buffer(g.ty(v).clone(), info.name.clone());
+            let b = self.buffer(g.ty(v).clone(), info.name.as_str().into());
             self.program.inputs.push(b);
         }
         let inputs = self.program.inputs.clone();
         let outputs = self.graph(entry.graph, &inputs)?;
+        let given: BTreeSet<BufferId> = inputs.into_iter().collect();
         for (&b, info) in outputs.iter().zip(&entry.results) {
-            if !self.program.inputs.contains(&b) {
-                self.program.buffers[b.0 as usize].name = info.name.clone();
+            if !given.contains(&b) {
+                self.program.buffers[b.0 as usize].name = info.name.as_str().into();
             }
         }
         self.program.outputs = outputs;
@@ -99,55 +131,123 @@ impl<'a> Emitter<'a> {
         Ok(self.program)
     }
 
-    fn buffer(&mut self, ty: TensorType, name: String) -> BufferId {
+    fn buffer(&mut self, ty: TensorType, name: Arc<str>) -> BufferId {
         let id = BufferId(self.program.buffers.len() as u32);
         self.program.buffers.push(Buffer { ty, placement: Placement::Arena(0), name });
-        self.touched.push(Touched::default());
         id
     }
 
     fn graph(&mut self, id: GraphId, inputs: &[BufferId]) -> Result<Vec<BufferId>> {
         let module = self.module;
         let g = module.graph(id);
-        let mut at: Vec<Option<BufferId>> = vec![None; g.value_count()];
+        let steps = self.steps(id)?;
+        let mut at: Vec<BufferId> = vec![NOWHERE; g.value_count()];
         for (&p, &b) in g.params().iter().zip(inputs) {
-            at[p.0 as usize] = Some(b);
+            at[p.0 as usize] = b;
         }
-        let lost = |v: ValueId| PassError::Broken {
-            pass: "schedule",
-            message: format!("@{}: value {} has no buffer", g.name, v.0),
+        let found = |at: &[BufferId], v: ValueId| match at[v.0 as usize] {
+            NOWHERE => Err(PassError::Broken {
+                pass: "schedule",
+                message: format!("@{}: value {} has no buffer", g.name, v.0),
+            }),
+            b => Ok(b),
         };
-        for (op, data) in g.ops() {
-            let reads: Vec<BufferId> = data
-                .operands
-                .iter()
-                .map(|&v| at[v.0 as usize].ok_or_else(|| lost(v)))
-                .collect::<Result<_>>()?;
-            let writes = match &data.op {
-                Op::Call(c) => self.graph(c.graph, &reads)?,
-                // Without a kernel of its own it is the ops that define it.
-                Op::Fused(f) if !self.kernels.contains_key(&f.definition) => {
-                    self.graph(f.definition, &reads)?
+        for ((_, data), step) in g.ops().zip(steps.iter()) {
+            let reads: Buffers = data.operands.iter().map(|&v| found(&at, v)).collect::<Result<_>>()?;
+            let writes: Buffers = match step {
+                Step::Inside(graph) => self.graph(*graph, &reads)?.into(),
+                Step::Constant(c) => smallvec![self.constant(*c)],
+                Step::Unroll { body, trips } => {
+                    let mut carries = reads.into_vec();
+                    for _ in 0..*trips {
+                        carries = self.graph(*body, &carries)?;
+                    }
+                    carries.into()
                 }
-                Op::Constant(c) => vec![self.constant(c.id)],
-                Op::While(w) if self.needs_instructions(w.body) => self.unroll(g, op, w.body, reads)?,
-                other if other.callees().iter().any(|&c| self.communicates(c)) => {
-                    return Err(PassError::Layout {
-                        message: format!(
-                            "{} at {} holds a collective that not every rank may reach",
-                            other.name(),
-                            self.module.locations.describe(data.loc)
-                        ),
-                        help: "choose a layout that does not split what it works on".into(),
-                    });
+                Step::One { op, name } => {
+                    let writes = self.results(g, data, name);
+                    self.push(COMPUTE, Action::Interpret(Arc::clone(op)), reads, writes.clone(), data.loc);
+                    writes
                 }
-                _ => self.op(g, data, &reads)?,
+                Step::Collective { op, axes, name } => {
+                    let communicator = self.communicator(axes);
+                    let writes = self.results(g, data, name);
+                    let action = Action::Collective { communicator, op: op.clone() };
+                    self.push(COMMUNICATION, action, reads, writes.clone(), data.loc);
+                    writes
+                }
+                Step::Kernels { definition, name } => {
+                    let writes = self.results(g, data, name);
+                    self.kernel(*definition, &reads, &writes, data.loc);
+                    writes
+                }
             };
             for (&r, b) in data.results.iter().zip(writes) {
-                at[r.0 as usize] = Some(b);
+                at[r.0 as usize] = b;
             }
         }
-        g.results().iter().map(|&v| at[v.0 as usize].ok_or_else(|| lost(v))).collect()
+        g.results().iter().map(|&v| found(&at, v)).collect()
+    }
+
+    /// What the ops of a graph become.
+    fn steps(&mut self, id: GraphId) -> Result<Arc<[Step]>> {
+        if let Some(known) = self.steps.get(&id) {
+            return Ok(Arc::clone(known));
+        }
+        let module = self.module;
+        let g = module.graph(id);
+        let steps: Arc<[Step]> = g.ops().map(|(op, data)| self.step(g, op, data)).collect::<Result<_>>()?;
+        self.steps.insert(id, Arc::clone(&steps));
+        Ok(steps)
+    }
+
+    fn step(&mut self, g: &Graph, op: OpId, data: &OpData) -> Result<Step> {
+        Ok(match &data.op {
+            Op::Call(c) => Step::Inside(c.graph),
+            Op::Fused(f) if self.kernels.contains_key(&f.definition) => {
+                Step::Kernels { definition: f.definition, name: self.name(data) }
+            }
+            // Without a kernel of its own it is the ops that define it.
+            Op::Fused(f) => Step::Inside(f.definition),
+            Op::Constant(c) => Step::Constant(c.id),
+            Op::While(w) if self.needs_instructions(w.body) => match self.trips(g, op, w.body)? {
+                Some(trips) => Step::Unroll { body: w.body, trips },
+                None => self.interpreted(data),
+            },
+            Op::Collective(c) if !c.axes().is_empty() => {
+                let axes = c.axes().into();
+                Step::Collective { op: data.op.clone(), axes, name: self.name(data) }
+            }
+            other if other.callees().iter().any(|&c| self.communicates(c)) => {
+                return Err(PassError::Layout {
+                    message: format!(
+                        "{} at {} holds a collective that not every rank may reach",
+                        other.name(),
+                        self.module.locations.describe(data.loc)
+                    ),
+                    help: "choose a layout that does not split what it works on".into(),
+                });
+            }
+            _ => self.interpreted(data),
+        })
+    }
+
+    fn interpreted(&mut self, data: &OpData) -> Step {
+        Step::One { op: Arc::new(data.op.clone()), name: self.name(data) }
+    }
+
+    /// What the results of an op are called.
+    fn name(&mut self, data: &OpData) -> Arc<str> {
+        let user = &self.module.locations.get(data.loc).name;
+        if !user.is_empty() {
+            return Arc::clone(user);
+        }
+        let name = data.op.name();
+        Arc::clone(self.names.entry(name).or_insert_with(|| name.into()))
+    }
+
+    fn results(&mut self, g: &Graph, data: &OpData, name: &Arc<str>) -> Buffers {
+        data.results.iter().map(|&r| self.buffer(g.ty(r).clone(), Arc::clone(name))).collect()
     }
 
     /// Whether a graph holds a collective, itself or in what it runs.
@@ -167,14 +267,8 @@ impl<'a> Emitter<'a> {
         })
     }
 
-    /// A loop of known length as the instructions of its trips.
-    fn unroll(
-        &mut self,
-        g: &Graph,
-        op: OpId,
-        body: GraphId,
-        carries: Vec<BufferId>,
-    ) -> Result<Vec<BufferId>> {
+    /// The trips of a loop that is to become the instructions of its trips; none where the interpreter has to run it.
+    fn trips(&self, g: &Graph, op: OpId, body: GraphId) -> Result<Option<u64>> {
         let place = || self.module.locations.describe(g.op(op).loc);
         let Some(trips) = trip_count(self.module, g, op) else {
             if self.communicates(body) {
@@ -186,8 +280,7 @@ impl<'a> Emitter<'a> {
                     help: "let the loop count from a constant to a constant".into(),
                 });
             }
-            let data = g.op(op);
-            return self.op(g, data, &carries);
+            return Ok(None);
         };
         let ops = self.module.graph(body).order().len() as u64;
         if trips.saturating_mul(ops.max(1)) > MAX_UNROLLED {
@@ -196,46 +289,24 @@ impl<'a> Emitter<'a> {
                 help: format!("at most {MAX_UNROLLED} ops are expanded; export fewer trips a step"),
             });
         }
-        let mut carries = carries;
-        for _ in 0..trips {
-            carries = self.graph(body, &carries)?;
-        }
-        Ok(carries)
+        Ok(Some(trips))
     }
 
     fn constant(&mut self, id: ConstId) -> BufferId {
         if let Some(&b) = self.constants.get(&id) {
             return b;
         }
-        let b = self.buffer(self.module.constants.get(id).ty.clone(), String::new());
+        let b = self.buffer(self.module.constants.get(id).ty.clone(), Arc::default());
         self.program.buffers[b.0 as usize].placement = Placement::Constant(id);
         self.constants.insert(id, b);
         b
     }
 
-    fn op(&mut self, g: &Graph, data: &OpData, reads: &[BufferId]) -> Result<Vec<BufferId>> {
-        let user = &self.module.locations.get(data.loc).name;
-        let name = if user.is_empty() { data.op.name().to_string() } else { user.clone() };
-        let writes: Vec<BufferId> =
-            data.results.iter().map(|&r| self.buffer(g.ty(r).clone(), name.clone())).collect();
-        match &data.op {
-            Op::Collective(c) if !c.axes().is_empty() => {
-                let communicator = self.communicator(c.axes());
-                let action = Action::Collective { communicator, op: data.op.clone() };
-                self.push(COMMUNICATION, action, reads.to_vec(), writes.clone(), data.loc);
-            }
-            Op::Fused(Fused { definition, .. }) if self.kernels.contains_key(definition) => {
-                self.kernel(*definition, reads, &writes, data.loc);
-            }
-            op => self.push(COMPUTE, Action::Interpret(op.clone()), reads.to_vec(), writes.clone(), data.loc),
-        }
-        Ok(writes)
-    }
-
     fn kernel(&mut self, definition: GraphId, reads: &[BufferId], writes: &[BufferId], loc: LocId) {
         let spec = &self.kernels[&definition];
+        let name: Arc<str> = Arc::clone(self.names.entry("temporary").or_insert_with(|| "temporary".into()));
         let temporaries: Vec<BufferId> =
-            spec.temporaries.iter().map(|t| self.buffer(t.clone(), "temporary".into())).collect();
+            spec.temporaries.iter().map(|t| self.buffer(t.clone(), Arc::clone(&name))).collect();
         let bind = |a: &Argument| match *a {
             Argument::Operand(i) => reads[i],
             Argument::Result(i) => writes[i],
@@ -257,32 +328,38 @@ impl<'a> Emitter<'a> {
     }
 
     /// Appends an instruction, with the waits it needs before it.
-    fn push(
-        &mut self,
-        stream: StreamId,
-        action: Action,
-        reads: Vec<BufferId>,
-        writes: Vec<BufferId>,
-        loc: LocId,
-    ) {
-        let mut after: Vec<usize> = reads.iter().filter_map(|b| self.touched[b.0 as usize].writer).collect();
-        for b in &writes {
+    fn push(&mut self, stream: StreamId, action: Action, reads: Buffers, writes: Buffers, loc: LocId) {
+        if self.seen.len() > 1 {
+            self.waits(stream, &reads, &writes);
+        }
+        self.append(Instruction { stream, action, reads, writes, loc });
+    }
+
+    /// The waits of the instruction that comes next, and its marks on what it touches.
+    fn waits(&mut self, stream: StreamId, reads: &[BufferId], writes: &[BufferId]) {
+        self.touched.resize(self.program.buffers.len(), Touched::default());
+        let mut after: SmallVec<[u32; 8]> =
+            reads.iter().filter_map(|b| self.touched[b.0 as usize].writer).collect();
+        for b in writes {
             let t = &self.touched[b.0 as usize];
             after.extend(t.writer);
-            after.extend(&t.readers);
+            after.extend(t.readers.iter().map(|r| r.1));
         }
         after.sort_unstable();
         // The latest first: it often covers the earlier ones.
         for &at in after.iter().rev() {
-            self.wait(stream, at);
+            self.wait(stream, at as usize);
         }
-        let at = self.append(Instruction { stream, action, reads, writes, loc });
-        let i = &self.program.instructions[at];
-        for b in &i.reads {
-            self.touched[b.0 as usize].readers.push(at);
+        let at = self.program.instructions.len() as u32;
+        for b in reads {
+            let readers = &mut self.touched[b.0 as usize].readers;
+            match readers.iter_mut().find(|r| r.0 == stream) {
+                Some((_, last)) => *last = at,
+                None => readers.push((stream, at)),
+            }
         }
-        for b in &i.writes {
-            self.touched[b.0 as usize] = Touched { writer: Some(at), readers: Vec::new() };
+        for b in writes {
+            self.touched[b.0 as usize] = Touched { writer: Some(at), readers: SmallVec::new() };
         }
     }
 
@@ -295,21 +372,16 @@ impl<'a> Emitter<'a> {
         let theirs = &self.done[on * self.seen.len()..];
         self.seen[s].iter_mut().zip(theirs).for_each(|(mine, theirs)| *mine = (*mine).max(*theirs));
         let action = Action::Wait(InstructionId(on as u32));
-        self.append(Instruction {
-            stream,
-            action,
-            reads: Vec::new(),
-            writes: Vec::new(),
-            loc: LocId::UNKNOWN,
-        });
+        let (reads, writes) = (Buffers::new(), Buffers::new());
+        self.append(Instruction { stream, action, reads, writes, loc: LocId::UNKNOWN });
     }
 
-    fn append(&mut self, i: Instruction) -> usize {
-        let at = self.program.instructions.len();
-        let s = i.stream.0 as usize;
-        self.seen[s][s] = at + 1;
-        self.done.extend_from_slice(&self.seen[s]);
+    fn append(&mut self, i: Instruction) {
+        if self.seen.len() > 1 {
+            let s = i.stream.0 as usize;
+            self.seen[s][s] = self.program.instructions.len() + 1;
+            self.done.extend_from_slice(&self.seen[s]);
+        }
         self.program.instructions.push(i);
-        at
     }
 }

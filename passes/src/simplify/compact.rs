@@ -6,7 +6,7 @@
 
 use crate::error::{PassError, Result};
 use msc_ir::op::Op;
-use msc_ir::{Graph, OpId, TensorType, ValueId};
+use msc_ir::{Graph, OpId, ValueId};
 use smallvec::SmallVec;
 
 /// A copy of `graph` without its dead ops.
@@ -25,6 +25,7 @@ pub fn compact_mapped(graph: &Graph) -> Result<(Graph, Vec<Option<OpId>>)> {
     let mut ids = vec![None; graph.op_count()];
     let needed = needed(graph);
     let mut out = Graph::new(graph.name.clone());
+    out.reserve_as(graph);
     let mut map: Vec<Option<ValueId>> = vec![None; graph.value_count()];
     for &p in graph.params() {
         map[p.0 as usize] = Some(out.add_param(graph.ty(p).clone()));
@@ -49,7 +50,7 @@ pub fn compact_mapped(graph: &Graph) -> Result<(Graph, Vec<Option<OpId>>)> {
             .filter(|(i, _)| !partial || live(*i))
             .map(|(_, &v)| lookup(&map, v))
             .collect::<Result<_>>()?;
-        let types: Vec<TensorType> = kept.iter().map(|&i| graph.ty(data.results[i]).clone()).collect();
+        let types = kept.iter().map(|&i| graph.ty(data.results[i]).clone());
         ids[id.0 as usize] = Some(OpId(out.op_count() as u32));
         let results = out.add_typed(data.op.clone(), &operands, types, data.loc);
         for (&i, v) in kept.iter().zip(results) {

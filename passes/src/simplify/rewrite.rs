@@ -20,6 +20,7 @@ const REWRITES_PER_OP: usize = 16;
 pub(super) fn graph(module: &mut Module, id: GraphId, done: &mut Simplified) -> Result<()> {
     let source = module.take_graph(id);
     let mut new = Graph::new(source.name.clone());
+    new.reserve_as(&source);
     let params: Vec<ValueId> = source.params().iter().map(|&p| new.add_param(source.ty(p).clone())).collect();
     let mut w =
         Walk { module, graph: new, constants: FxHashMap::default(), tables: FxHashMap::default(), done };
@@ -77,18 +78,18 @@ impl Walk<'_> {
         for (_, data) in source.ops() {
             let operands: SmallVec<[ValueId; 3]> =
                 data.operands.iter().map(|&v| lookup(&map, v)).collect::<Result<_>>()?;
-            let results = match &data.op {
+            let results: SmallVec<[ValueId; 1]> = match &data.op {
                 Op::Call(c) => {
                     self.done.inlined += 1;
                     let callee = self.module.take_graph(c.graph);
                     let results = self.body(&callee, &operands);
                     self.module.set_graph(c.graph, callee);
-                    results?
+                    results?.into()
                 }
                 op => {
                     let types: SmallVec<[&TensorType; 2]> =
                         data.results.iter().map(|&r| source.ty(r)).collect();
-                    self.op(op, operands, &types, data.loc).to_vec()
+                    self.op(op, operands, &types, data.loc)
                 }
             };
             for (&r, v) in data.results.iter().zip(results) {
@@ -162,6 +163,6 @@ impl Walk<'_> {
         types: &[&TensorType],
         loc: LocId,
     ) -> SmallVec<[ValueId; 1]> {
-        self.graph.add_typed(op, operands, types.iter().map(|&t| t.clone()).collect(), loc)
+        self.graph.add_typed(op, operands, types.iter().map(|&t| t.clone()), loc)
     }
 }

@@ -7,7 +7,8 @@
 
 use super::nodes::{LEAF, NONE, Nodes};
 use msc_ir::ValueId;
-use std::collections::{BTreeMap, VecDeque};
+use smallvec::SmallVec;
+use std::collections::VecDeque;
 
 /// The correspondence: partial, injective, equal labels only.
 #[derive(Clone)]
@@ -139,17 +140,26 @@ impl Growth<'_, '_> {
     /// in order.
     fn users(&mut self, v: ValueId, w: ValueId, ambiguous: bool) {
         let nodes = self.nodes;
-        let mut kinds: BTreeMap<(u32, u32), [Vec<u32>; 2]> = BTreeMap::new();
-        for (side, value) in [v, w].into_iter().enumerate() {
-            for u in &nodes.graph.value(value).uses {
-                let label = nodes.label[u.op.0 as usize];
-                if label != LEAF {
-                    kinds.entry((label, u.index)).or_default()[side].push(u.op.0);
-                }
-            }
-        }
+        // Kind and op of each use, those of a kind after each other.
+        let kinds = |value: ValueId| -> SmallVec<[((u32, u32), u32); 8]> {
+            let uses = nodes.graph.value(value).uses.iter();
+            let mut all: SmallVec<[((u32, u32), u32); 8]> = uses
+                .map(|u| ((nodes.label[u.op.0 as usize], u.index), u.op.0))
+                .filter(|((label, _), _)| *label != LEAF)
+                .collect();
+            all.sort_by_key(|(kind, _)| *kind);
+            all
+        };
+        let (all_left, all_right) = (kinds(v), kinds(w));
+        let (mut rest_left, mut rest_right) = (&all_left[..], &all_right[..]);
         let mut later = false;
-        for [mut left, mut right] in kinds.into_values() {
+        while let Some(kind) = [rest_left, rest_right].iter().filter_map(|r| Some(r.first()?.0)).min() {
+            let take = |rest: &mut &[((u32, u32), u32)]| -> SmallVec<[u32; 4]> {
+                let (these, others) = rest.split_at(rest.partition_point(|(k, _)| *k == kind));
+                *rest = others;
+                these.iter().map(|(_, op)| *op).collect()
+            };
+            let (mut left, mut right) = (take(&mut rest_left), take(&mut rest_right));
             if let ([a], [b]) = (left.as_slice(), right.as_slice()) {
                 if !ambiguous {
                     self.push(Task::Pair(*a, *b));
@@ -160,8 +170,8 @@ impl Growth<'_, '_> {
                 later |= !left.is_empty() && !right.is_empty();
                 continue;
             }
-            left.retain(|&n| self.shift.next[n as usize] == NONE);
-            right.retain(|&n| self.shift.previous[n as usize] == NONE);
+            left.retain(|n| self.shift.next[*n as usize] == NONE);
+            right.retain(|n| self.shift.previous[*n as usize] == NONE);
             if left.len() != right.len() {
                 continue;
             }

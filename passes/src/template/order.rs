@@ -60,11 +60,15 @@ pub(super) fn order(candidate: &Candidate<'_, '_>, rank: &[Option<Rank>]) -> Res
     let ranks = ranks(rank);
     let n = candidate.range.instances();
     // Units: calls, segment by segment; then nodes.
-    let unit = |node: u32| match candidate.slot(node).and_then(|s| Some((s, rank[s.chain as usize]?))) {
-        Some((s, r)) => (ranks[&r] * n) as u32 + (s.instance - candidate.range.low) as u32,
-        None => (ranks.len() * n) as u32 + node,
-    };
     let calls = ranks.len() * n;
+    let segment: Vec<Option<u32>> = rank.iter().map(|r| r.map(|r| ranks[&r] as u32)).collect();
+    let unit: Vec<u32> = (0..nodes.len() as u32)
+        .map(|node| match candidate.slot(node).and_then(|s| Some((s, segment[s.chain as usize]?))) {
+            Some((s, at)) => at * n as u32 + (s.instance - candidate.range.low) as u32,
+            None => calls as u32 + node,
+        })
+        .collect();
+    let unit = |node: u32| unit[node as usize];
     let representatives = Representatives::new(candidate);
     let prologue = prologue(candidate, &representatives);
     let mut key = vec![(true, 0u32); calls + nodes.len()];
@@ -79,12 +83,13 @@ pub(super) fn order(candidate: &Candidate<'_, '_>, rank: &[Option<Rank>]) -> Res
         for &v in nodes.operands(node) {
             let v = if (u as usize) < calls { representatives.of(candidate, v) } else { v };
             let from = unit(nodes.producer(v).0);
-            if from != u {
+            // What a call takes, most of its ops take after each other.
+            if from != u && edges.last() != Some(&(from, u)) {
                 edges.push((from, u));
             }
         }
     }
-    edges.sort_unstable();
+    edges.sort_unstable_by_key(|&(from, to)| u64::from(from) << 32 | u64::from(to));
     edges.dedup();
     let mut waits = vec![0u32; live.len()];
     edges.iter().for_each(|&(_, to)| waits[to as usize] += 1);
@@ -131,11 +136,10 @@ fn prologue(candidate: &Candidate<'_, '_>, representatives: &Representatives) ->
     for c in candidate.chosen() {
         let count = nodes.operands(candidate.chains.member(c, candidate.range.low)).len();
         for j in 0..count {
-            let all: Vec<ValueId> = (candidate.range.low..=candidate.range.high)
-                .map(|i| nodes.operands(candidate.chains.member(c, i))[j])
-                .collect();
-            if all.windows(2).all(|w| nodes.equal(w[0], w[1])) {
-                let v = representatives.of(candidate, all[0]);
+            let at = |i: i32| nodes.operands(candidate.chains.member(c, i))[j];
+            let first = at(candidate.range.low);
+            if (candidate.range.low + 1..=candidate.range.high).all(|i| nodes.equal(first, at(i))) {
+                let v = representatives.of(candidate, first);
                 wanted[nodes.producer(v).0 as usize] = true;
             }
         }

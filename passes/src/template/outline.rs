@@ -197,7 +197,7 @@ impl<'a, 'b, 'c, 'g> Builder<'a, 'b, 'c, 'g> {
             for index in 0..data.operands.len() {
                 operands.push(b.operand(module, chain, index)?);
             }
-            let types = data.results.iter().map(|&r| nodes.graph.ty(r).clone()).collect();
+            let types = data.results.iter().map(|&r| nodes.graph.ty(r).clone());
             let results = b.graph.add_typed(data.op.clone(), &operands, types, data.loc);
             for (r, v) in results.into_iter().enumerate() {
                 b.inner.insert((chain, r as u32), v);
@@ -257,7 +257,7 @@ impl<'a, 'b, 'c, 'g> Builder<'a, 'b, 'c, 'g> {
                 for &v in &data.operands {
                     operands.push(self.shared(&vec![v; values.len()], depth.saturating_sub(1))?);
                 }
-                let types = data.results.iter().map(|&r| nodes.graph.ty(r).clone()).collect();
+                let types = data.results.iter().map(|&r| nodes.graph.ty(r).clone());
                 self.graph.add_typed(data.op.clone(), &operands, types, data.loc)[0]
             }
             _ => self.add_param(

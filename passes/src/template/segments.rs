@@ -151,8 +151,14 @@ impl<'a, 'b, 'g> Quotient<'a, 'b, 'g> {
         let mut pairs = Vec::new();
         let mut distances: BTreeMap<(u32, u32), Vec<i32>> = BTreeMap::new();
         for node in nodes.in_order() {
+            let (low, high) = (candidate.range.low + 1, candidate.range.high);
+            let inner = candidate.slot(node).is_some_and(|s| low < s.instance && s.instance < high);
             for &v in nodes.operands(node) {
                 let pair = (unit[nodes.producer(v).0 as usize], unit[node as usize]);
+                // Between the ends chains have the edges that they have there.
+                if inner && (pair.0 as usize) < n {
+                    continue;
+                }
                 if seen.insert(pair) {
                     pairs.push(pair);
                 }

@@ -147,7 +147,7 @@ struct Builder {
 impl Builder {
     fn add(&mut self, op: impl Into<Op>, operands: &[ValueId]) -> ValueId {
         self.line += 1;
-        let loc = Loc { file: "model".into(), line: self.line, column: 1, name: String::new() };
+        let loc = Loc { file: "model".into(), line: self.line, column: 1, name: "".into() };
         let loc = self.m.locations.intern(loc);
         self.g.add1(&self.m, op, operands, loc).expect("fits")
     }

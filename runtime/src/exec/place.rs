@@ -67,7 +67,8 @@ pub(super) fn group(plan: &Plan, rank: usize, instruction: usize) -> Vec<usize> 
 fn what(plan: &Plan, p: &Program, rank: usize, i: &Instruction) -> String {
     let name = i.action.name();
     let what = match &i.action {
-        Action::Interpret(op) | Action::Collective { op, .. } => format!("{name} {}", op.name()),
+        Action::Interpret(op) => format!("{name} {}", op.name()),
+        Action::Collective { op, .. } => format!("{name} {}", op.name()),
         Action::LibraryCall { library, op } => format!("{name} {library} for {}", op.name()),
         Action::Kernel(k) => {
             let kernel = plan.kernels.get(k.0 as usize);

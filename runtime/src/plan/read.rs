@@ -18,6 +18,7 @@ use msc_ir::{AttrValue, ConstId, DType, Graph, Loc, LocId, Module, Op, TensorTyp
 use prost::Message;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::sync::Arc;
 
 type Result<T> = std::result::Result<T, PlanError>;
 
@@ -114,14 +115,15 @@ fn step(s: wire::StepInfo, params: usize) -> Result<StepInfo> {
 }
 
 struct Tables {
-    strings: Vec<String>,
+    strings: Vec<Arc<str>>,
     types: Vec<TensorType>,
     locations: Vec<Loc>,
 }
 
 impl Tables {
     fn new(t: wire::Tables) -> Result<Tables> {
-        let mut tables = Tables { strings: t.strings, types: Vec::new(), locations: Vec::new() };
+        let strings = t.strings.into_iter().map(Arc::from).collect();
+        let mut tables = Tables { strings, types: Vec::new(), locations: Vec::new() };
         for t in t.types {
             let name = tables.string(Kind::Tables, t.dtype)?;
             let Some(dtype) = DType::from_name(name) else {
@@ -137,14 +139,14 @@ impl Tables {
             tables.types.push(ty);
         }
         for l in t.locations {
-            let file = tables.string(Kind::Tables, l.file)?.to_string();
-            let name = tables.string(Kind::Tables, l.name)?.to_string();
+            let file = tables.string(Kind::Tables, l.file)?.clone();
+            let name = tables.string(Kind::Tables, l.name)?.clone();
             tables.locations.push(Loc { file, line: l.line, column: l.column, name });
         }
         Ok(tables)
     }
 
-    fn string(&self, section: Kind, n: u32) -> Result<&str> {
+    fn string(&self, section: Kind, n: u32) -> Result<&Arc<str>> {
         match self.strings.get(n as usize) {
             Some(s) => Ok(s),
             None => malformed(section, format!("string {n} does not exist")),
@@ -172,7 +174,7 @@ struct ModuleReader<'a> {
     module: Module,
     constants: Vec<PlanConstant>,
     /// Ops decoded so far.
-    ops: BTreeMap<u32, Op>,
+    ops: BTreeMap<u32, Arc<Op>>,
 }
 
 impl<'a> ModuleReader<'a> {
@@ -182,7 +184,7 @@ impl<'a> ModuleReader<'a> {
         bytes: &[u8],
         data: Range<usize>,
     ) -> Result<ModuleReader<'a>> {
-        let mut module = Module::new(tables.string(Kind::Module, wire.name)?);
+        let mut module = Module::new(&**tables.string(Kind::Module, wire.name)?);
         for a in &wire.mesh {
             let name = tables.string(Kind::Module, a.name)?.to_string();
             let size = usize::try_from(a.size).unwrap_or(usize::MAX);
@@ -264,7 +266,7 @@ impl<'a> ModuleReader<'a> {
         let mut attrs = BTreeMap::new();
         for a in &op.attrs {
             let key = self.tables.string(Kind::Module, a.key)?.to_string();
-            let text = |n: u32| self.tables.string(Kind::Module, n).map(str::to_string);
+            let text = |n: u32| self.tables.string(Kind::Module, n).map(|s| s.to_string());
             let value = match &a.value {
                 Some(wire::AttrValue::Bool(b)) => AttrValue::Bool(*b),
                 Some(wire::AttrValue::Int(i)) => AttrValue::Int(*i),
@@ -285,7 +287,7 @@ impl<'a> ModuleReader<'a> {
         }
         let op = Op::from_attrs(AttrReader::new(name, attrs), &self.module)
             .or_else(|e| malformed(Kind::Module, e.to_string()))?;
-        self.ops.insert(n, op);
+        self.ops.insert(n, Arc::new(op));
         Ok(())
     }
 
@@ -297,7 +299,7 @@ impl<'a> ModuleReader<'a> {
         }
     }
 
-    fn op(&self, n: u32) -> Result<Op> {
+    fn op(&self, n: u32) -> Result<Arc<Op>> {
         match self.ops.get(&n) {
             Some(op) => Ok(op.clone()),
             None => malformed(Kind::Program, format!("op {n} does not exist")),
@@ -306,13 +308,13 @@ impl<'a> ModuleReader<'a> {
 
     fn graph(&mut self, g: &wire::Graph) -> Result<Graph> {
         let name = self.tables.string(Kind::Module, g.name)?;
-        let mut graph = Graph::new(name);
+        let mut graph = Graph::new(&**name);
         for &t in &g.params {
             graph.add_param(self.tables.ty(Kind::Module, t)?.clone());
         }
         for node in &g.nodes {
             self.enter_op(node.op)?;
-            let op = self.ops[&node.op].clone();
+            let op = Op::clone(&self.ops[&node.op]);
             let operands = values(&graph, &node.operands)?;
             let loc = self.tables.location(Kind::Module, node.location)?;
             let results = graph
@@ -337,7 +339,7 @@ impl<'a> ModuleReader<'a> {
         let mut streams = Vec::with_capacity(p.streams.len());
         for s in p.streams {
             let name = self.tables.string(Kind::Program, s)?;
-            match StreamKind::ALL.into_iter().find(|k| k.name() == name) {
+            match StreamKind::ALL.into_iter().find(|k| k.name() == &**name) {
                 Some(k) => streams.push(k),
                 None => return malformed(Kind::Program, format!("`{name}` is no kind of stream")),
             }
@@ -349,7 +351,7 @@ impl<'a> ModuleReader<'a> {
                 Some(wire::Placement::Constant(c)) => Placement::Constant(ConstId(c)),
                 None => return malformed(Kind::Program, "a buffer is placed nowhere"),
             };
-            let name = self.tables.string(Kind::Program, b.name)?.to_string();
+            let name = self.tables.string(Kind::Program, b.name)?.clone();
             buffers.push(Buffer { ty: self.tables.ty(Kind::Program, b.ty)?.clone(), placement, name });
         }
         let mut instructions = Vec::with_capacity(p.instructions.len());
@@ -385,11 +387,12 @@ impl<'a> ModuleReader<'a> {
             wire::Action::Kernel(k) => Action::Kernel(KernelId(k)),
             wire::Action::LibraryCall(c) => Action::LibraryCall {
                 library: self.tables.string(Kind::Program, c.library)?.to_string(),
-                op: self.op(c.op)?,
+                op: Op::clone(&*self.op(c.op)?),
             },
-            wire::Action::Collective(c) => {
-                Action::Collective { communicator: CommunicatorId(c.communicator), op: self.op(c.op)? }
-            }
+            wire::Action::Collective(c) => Action::Collective {
+                communicator: CommunicatorId(c.communicator),
+                op: Op::clone(&*self.op(c.op)?),
+            },
             wire::Action::Send(p) => {
                 Action::Send { communicator: CommunicatorId(p.communicator), offset: p.offset }
             }
@@ -422,7 +425,7 @@ fn values(graph: &Graph, list: &[u32]) -> Result<Vec<ValueId>> {
 }
 
 fn entry(tables: &Tables, e: &wire::Entry) -> Result<Entry> {
-    let name = |n: u32| tables.string(Kind::Module, n).map(str::to_string);
+    let name = |n: u32| tables.string(Kind::Module, n).map(|s| s.to_string());
     let parts = |a: &wire::Axes| usize::try_from(a.parts).unwrap_or(usize::MAX).max(1);
     let sharding = |p: &wire::Param| {
         let mut s = Sharding { dims: p.sharding.iter().map(axes).collect(), ..Sharding::default() };

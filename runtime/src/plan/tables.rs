@@ -2,15 +2,15 @@
 
 use super::wire;
 use msc_ir::{Loc, LocId, LocationTable, TensorType};
-use std::collections::HashMap;
+use rustc_hash::FxHashMap;
 
 /// Tables being filled. The maps are only looked up; order is that of the lists.
 #[derive(Default)]
 pub(super) struct TableWriter {
     pub wire: wire::Tables,
-    strings: HashMap<String, u32>,
-    types: HashMap<TensorType, u32>,
-    locations: HashMap<LocId, u32>,
+    strings: FxHashMap<String, u32>,
+    types: FxHashMap<TensorType, u32>,
+    locations: FxHashMap<LocId, u32>,
 }
 
 impl TableWriter {

@@ -8,9 +8,11 @@ use msc_ir::module::{AxisId, Entry, GraphId, Member, Sharding};
 use msc_ir::program::{Action, Placement, Program};
 use msc_ir::{AttrValue, ConstId, Graph, Module, Op, Operation};
 use prost::Message;
-use std::collections::{BTreeMap, HashMap};
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::Path;
+use std::sync::Arc;
 
 /// A plan's bytes. For tests and small plans; [`write()`](fn@write) does not hold constants twice.
 ///
@@ -102,12 +104,14 @@ struct Writer<'a> {
     by_name: BTreeMap<&'a str, GraphId>,
     tables: TableWriter,
     ops: Vec<wire::Op>,
-    op_index: HashMap<Op, u32>,
+    op_index: FxHashMap<Op, u32>,
+    /// The numbers of ops that instructions share, by address: they stay where they are while this writes.
+    shared_ops: FxHashMap<*const Op, u32>,
     graphs: Vec<wire::Graph>,
-    graph_index: HashMap<GraphId, u32>,
+    graph_index: FxHashMap<GraphId, u32>,
     /// Those that ops refer to, then those of buffers.
     constants: Vec<ConstId>,
-    constant_index: HashMap<ConstId, u32>,
+    constant_index: FxHashMap<ConstId, u32>,
     op_constants: u32,
 }
 
@@ -118,11 +122,12 @@ impl<'a> Writer<'a> {
             by_name: source.graphs().map(|(id, g)| (g.name.as_str(), id)).collect(),
             tables: TableWriter::default(),
             ops: Vec::new(),
-            op_index: HashMap::new(),
+            shared_ops: FxHashMap::default(),
+            op_index: FxHashMap::default(),
             graphs: Vec::new(),
-            graph_index: HashMap::new(),
+            graph_index: FxHashMap::default(),
             constants: Vec::new(),
-            constant_index: HashMap::new(),
+            constant_index: FxHashMap::default(),
             op_constants: 0,
         }
     }
@@ -164,6 +169,16 @@ impl<'a> Writer<'a> {
         self.ops.push(wire::Op { name, attrs });
         let n = self.ops.len() as u32 - 1;
         self.op_index.insert(op.clone(), n);
+        Ok(n)
+    }
+
+    /// The number of an op that instructions share.
+    fn shared(&mut self, op: &Arc<Op>) -> Result<u32, PlanError> {
+        if let Some(&n) = self.shared_ops.get(&Arc::as_ptr(op)) {
+            return Ok(n);
+        }
+        let n = self.op(op)?;
+        self.shared_ops.insert(Arc::as_ptr(op), n);
         Ok(n)
     }
 
@@ -233,21 +248,21 @@ impl<'a> Writer<'a> {
     /// Enters the ops of all instructions, so that the constants they refer to come before those of buffers.
     fn ops_of(&mut self, programs: &[Program]) -> Result<(), PlanError> {
         for i in programs.iter().flat_map(|p| &p.instructions) {
-            if let Action::Interpret(op) | Action::LibraryCall { op, .. } | Action::Collective { op, .. } =
-                &i.action
-            {
-                self.op(op)?;
-            }
+            match (&i.action, i.action.op()) {
+                (Action::Interpret(op), _) => self.shared(op)?,
+                (_, Some(op)) => self.op(op)?,
+                _ => continue,
+            };
         }
         self.op_constants = self.constants.len() as u32;
         Ok(())
     }
 
     fn program(&mut self, p: &Program) -> Result<wire::Program, PlanError> {
-        let mut instructions = Vec::new();
+        let mut instructions = Vec::with_capacity(p.instructions.len());
         for i in &p.instructions {
             let action = match &i.action {
-                Action::Interpret(op) => wire::Action::Interpret(self.op(op)?),
+                Action::Interpret(op) => wire::Action::Interpret(self.shared(op)?),
                 Action::Kernel(k) => wire::Action::Kernel(k.0),
                 Action::LibraryCall { library, op } => wire::Action::LibraryCall(wire::LibraryCall {
                     library: self.tables.string(library),
@@ -275,7 +290,7 @@ impl<'a> Writer<'a> {
             });
         }
         let fixed = p.class.fixed.iter();
-        let mut buffers = Vec::new();
+        let mut buffers = Vec::with_capacity(p.buffers.len());
         for b in &p.buffers {
             let placement = match b.placement {
                 Placement::Arena(at) => wire::Placement::Arena(at),

@@ -44,7 +44,7 @@ impl Builder {
     }
 
     pub fn place(&mut self, ty: &TensorType, placement: Placement, name: &str) -> BufferId {
-        self.program.buffers.push(Buffer { ty: ty.clone(), placement, name: name.to_string() });
+        self.program.buffers.push(Buffer { ty: ty.clone(), placement, name: name.into() });
         self.writer.push(None);
         BufferId(self.program.buffers.len() as u32 - 1)
     }
@@ -87,10 +87,10 @@ impl Builder {
         loc: LocId,
     ) -> InstructionId {
         let id = InstructionId(self.program.instructions.len() as u32);
-        let (reads, writes) = (reads.to_vec(), writes.to_vec());
-        for &b in &writes {
+        for &b in writes {
             self.writer[b.0 as usize] = Some(id);
         }
+        let (reads, writes) = (reads.into(), writes.into());
         self.program.instructions.push(Instruction { stream, action, reads, writes, loc });
         id
     }
@@ -132,7 +132,7 @@ pub fn lower_with(module: &Module, mut kernel: bool) -> Program {
                 b.push(COMMUNICATION, action, &reads, &writes, o.loc);
             }
             op => {
-                b.push(COMPUTE, Action::Interpret(op.clone()), &reads, &writes, o.loc);
+                b.push(COMPUTE, Action::Interpret(op.clone().into()), &reads, &writes, o.loc);
                 if std::mem::take(&mut kernel) {
                     let copy = b.buffer(g.ty(o.results[0]), "copy");
                     b.push(COMPUTE, Action::Kernel(KernelId(0)), &writes, &[copy], o.loc);

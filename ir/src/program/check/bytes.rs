@@ -73,7 +73,7 @@ pub(super) fn check(p: &Program, order: &HappensBefore<'_>) -> Result<(), Progra
 
 impl Arena<'_> {
     fn name(&self, b: BufferId) -> String {
-        self.program.buffer(b).name.clone()
+        self.program.buffer(b).name.to_string()
     }
 
     /// Bytes of a buffer, if it has any in the arena.
@@ -155,13 +155,20 @@ impl Arena<'_> {
     fn write(&mut self, at: usize, b: BufferId) -> Result<(), ProgramError> {
         self.written[b.0 as usize] = Some(Some(at));
         let Some((start, end)) = self.range(b) else { return Ok(()) };
-        if self.runs.get(&start).is_none_or(|run| run.end != end) {
-            self.cut(start);
-            self.cut(end);
+        // Most often the bytes are one run, written through another buffer of that size.
+        if let Some(run) = self.runs.get_mut(&start)
+            && run.end == end
+        {
+            may_overwrite(self.program, self.order, at, b, start, run)?;
+            (run.owner, run.writer) = (b, Some(at));
+            run.reads.clear();
+            return Ok(());
         }
+        self.cut(start);
+        self.cut(end);
         let mut others = Vec::new();
         for (&from, run) in self.runs.range(start..end) {
-            self.may_overwrite(at, b, from, run)?;
+            may_overwrite(self.program, self.order, at, b, from, run)?;
             others.extend((from != start).then_some(from));
         }
         for s in others {
@@ -175,31 +182,6 @@ impl Arena<'_> {
         });
         (run.end, run.owner, run.writer) = (end, b, Some(at));
         run.reads.clear();
-        Ok(())
-    }
-
-    /// Whether all that touched a run from byte `from` on is complete when instruction `at` writes it through `b`.
-    fn may_overwrite(&self, at: usize, b: BufferId, from: u64, run: &Run) -> Result<(), ProgramError> {
-        let race = |first: usize| ProgramError::Race { first, second: at, bytes: (from, run.end) };
-        if let Some(w) = run.writer
-            && !self.order.before(w, at)
-        {
-            return Err(race(w));
-        }
-        for &(_, r) in &run.reads {
-            // An instruction may overwrite what it reads only through the very same buffer (in place).
-            if r == at && run.owner != b {
-                return Err(ProgramError::Clobbered {
-                    writer: at,
-                    buffer: run.owner.0,
-                    name: self.name(run.owner),
-                    reader: format!("instruction {at} itself"),
-                });
-            }
-            if r != at && !self.order.before(r, at) {
-                return Err(race(r));
-            }
-        }
         Ok(())
     }
 
@@ -218,4 +200,36 @@ impl Arena<'_> {
             e => e,
         })
     }
+}
+
+/// Whether all that touched a run from byte `from` on is complete when instruction `at` writes it through `b`.
+fn may_overwrite(
+    program: &Program,
+    order: &HappensBefore<'_>,
+    at: usize,
+    b: BufferId,
+    from: u64,
+    run: &Run,
+) -> Result<(), ProgramError> {
+    let race = |first: usize| ProgramError::Race { first, second: at, bytes: (from, run.end) };
+    if let Some(w) = run.writer
+        && !order.before(w, at)
+    {
+        return Err(race(w));
+    }
+    for &(_, r) in &run.reads {
+        // An instruction may overwrite what it reads only through the very same buffer (in place).
+        if r == at && run.owner != b {
+            return Err(ProgramError::Clobbered {
+                writer: at,
+                buffer: run.owner.0,
+                name: program.buffer(run.owner).name.to_string(),
+                reader: format!("instruction {at} itself"),
+            });
+        }
+        if r != at && !order.before(r, at) {
+            return Err(race(r));
+        }
+    }
+    Ok(())
 }

@@ -75,9 +75,12 @@ fn entry(p: &Program) -> Result<(), String> {
         p.buffers.get(b.0 as usize).map(|b| &b.ty).ok_or_else(|| format!("{what} has no buffer"))
     };
     let mut taken = vec![false; e.results.len()];
-    for (i, (info, b)) in e.params.iter().zip(&p.inputs).enumerate() {
+    let mut given = vec![false; p.buffers.len()];
+    for (info, b) in e.params.iter().zip(&p.inputs) {
         let t = ty(&info.name, b)?;
-        if matches!(p.buffer(*b).placement, Placement::Constant(_)) || p.inputs[..i].contains(b) {
+        if matches!(p.buffer(*b).placement, Placement::Constant(_))
+            || std::mem::replace(&mut given[b.0 as usize], true)
+        {
             return Err(format!("parameter {} has no buffer of its own in the arena", info.name));
         }
         sharding(p, &info.name, &info.sharding, t)?;
@@ -100,7 +103,7 @@ fn entry(p: &Program) -> Result<(), String> {
         sharding(p, &info.name, &info.sharding, ty(&info.name, b)?)?;
         stack(p, &info.name, &info.stack, &info.sharding, ty(&info.name, b)?)?;
     }
-    Outside::of(e).map(|_| ())
+    Outside::check(e)
 }
 
 /// A stack has a member for each place of its whole first dimension, which is of one part.

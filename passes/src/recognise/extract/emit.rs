@@ -247,7 +247,7 @@ impl<'g> Emitter<'g> {
         match unit {
             Unit::Op(op) => {
                 let data = source.op(op);
-                let types = data.results.iter().map(|&r| source.ty(r).clone()).collect();
+                let types = data.results.iter().map(|&r| source.ty(r).clone());
                 self.moved.insert(op, OpId(self.out.op_count() as u32));
                 let new = self.out.add_typed(data.op.clone(), &operands, types, data.loc);
                 for (&old, new) in data.results.iter().zip(new) {

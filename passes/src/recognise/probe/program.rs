@@ -284,7 +284,7 @@ fn comparator(module: &Module, scratch: &mut Module, id: GraphId) -> Option<Grap
             _ => return None,
         };
         let args: Vec<ValueId> = data.operands.iter().map(|v| map[v]).collect();
-        let types = data.results.iter().map(|&r| source.ty(r).clone()).collect();
+        let types = data.results.iter().map(|&r| source.ty(r).clone());
         let made = g.add_typed(op, &args, types, data.loc);
         map.extend(data.results.iter().copied().zip(made));
     }

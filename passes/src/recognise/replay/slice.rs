@@ -205,7 +205,7 @@ impl<'r> Slice<'r> {
                 continue;
             }
             let args: Vec<ValueId> = operands.iter().map(|o| made[o]).collect();
-            let types = data.results.iter().map(|&r| part.ty(r).clone()).collect();
+            let types = data.results.iter().map(|&r| part.ty(r).clone());
             let new = g.add_typed(data.op.clone(), &args, types, data.loc);
             for (&r, v) in data.results.iter().zip(new) {
                 // A value of the cut stays what the cut says.

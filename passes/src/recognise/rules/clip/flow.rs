@@ -6,7 +6,7 @@
 
 use msc_ir::ops::convert::Convert;
 use msc_ir::ops::fused::FusedKind;
-use msc_ir::{Graph, GraphId, Module, Op, OpId, TensorType, ValueDef, ValueId};
+use msc_ir::{Graph, GraphId, Module, Op, OpData, OpId, TensorType, ValueDef, ValueId};
 use smallvec::SmallVec;
 use std::collections::BTreeSet;
 
@@ -82,13 +82,23 @@ impl<'m> Flow<'m> {
         }
     }
 
+    /// The op that makes a value. `None` for values from outside.
+    pub fn maker(&self, at: &Place) -> Option<&'m OpData> {
+        let graph = self.graph(&at.path);
+        graph.def(at.value).map(|(op, _)| graph.op(op))
+    }
+
+    /// An operand of the op that makes a value, at home.
+    pub fn operand(&self, at: &Place, maker: &OpData, index: usize) -> Option<Place> {
+        let value = *maker.operands.get(index)?;
+        Some(self.home(Place { path: at.path.clone(), value }))
+    }
+
     /// The op that makes a value, with its operands, all at home. `None` for values from outside.
     pub fn op(&self, at: &Place) -> Option<(&'m Op, SmallVec<[Place; 3]>)> {
-        let graph = self.graph(&at.path);
-        let (op, _) = graph.def(at.value)?;
-        let data = graph.op(op);
-        let home = |&value: &ValueId| self.home(Place { path: at.path.clone(), value });
-        Some((&data.op, data.operands.iter().map(home).collect()))
+        let maker = self.maker(at)?;
+        let operands = (0..maker.operands.len()).filter_map(|i| self.operand(at, maker, i));
+        Some((&maker.op, operands.collect()))
     }
 
     /// The first results of the ops that use a value that is at home.
@@ -124,10 +134,17 @@ impl<'m> Flow<'m> {
 
     /// The operand of which a value is the same elements, in another layout or a wider type.
     pub fn same(&self, at: &Place) -> Option<Place> {
-        let (op, operands) = self.op(at)?;
-        let from = operands.first()?;
-        let (a, b) = (self.ty(from), self.ty(at));
-        let same = match op {
+        let maker = self.maker(at)?;
+        let layout = matches!(
+            maker.op,
+            Op::Reshape(_) | Op::Permute(_) | Op::Broadcast(_) | Op::Convert(_) | Op::Reduce(_)
+        );
+        if !layout {
+            return None;
+        }
+        let from = self.operand(at, maker, 0)?;
+        let (a, b) = (self.ty(&from), self.ty(at));
+        let same = match &maker.op {
             Op::Reshape(_) | Op::Permute(_) | Op::Broadcast(_) => true,
             Op::Convert(Convert::Value(_)) => {
                 a.dtype.is_float() && b.dtype.is_float() && a.dtype.size_bytes() <= b.dtype.size_bytes()
@@ -135,18 +152,18 @@ impl<'m> Flow<'m> {
             Op::Reduce(r) => r.dims.iter().all(|&d| a.shape[d] == 1),
             _ => false,
         };
-        (same && a.elements() == b.elements()).then(|| from.clone())
+        (same && a.elements() == b.elements()).then_some(from)
     }
 
     /// The one number that a constant consists of, seen through layout.
     pub fn number(&self, at: &Place) -> Option<f64> {
         let mut at = at.clone();
         loop {
-            let (op, operands) = self.op(&at)?;
-            match op {
+            let maker = self.maker(&at)?;
+            match &maker.op {
                 Op::Constant(c) => return self.module.constants.get(c.id).splat_value(),
                 Op::Reshape(_) | Op::Permute(_) | Op::Broadcast(_) | Op::Convert(Convert::Value(_)) => {
-                    at = operands.into_iter().next()?;
+                    at = self.operand(&at, maker, 0)?;
                 }
                 _ => return None,
             }

@@ -155,13 +155,14 @@ impl Scaled {
 
     /// Finds the expression of a value; whether it is new.
     fn visit(&mut self, flow: &Flow<'_>, at: &Place) -> bool {
-        let Some((op, operands)) = flow.op(at) else { return false };
+        let Some(op) = flow.maker(at).map(|m| &m.op) else { return false };
         let layout = matches!(op, Op::Reshape(_) | Op::Permute(_) | Op::Broadcast(_));
         let elementwise =
             matches!(op, Op::Unary(_) | Op::Binary(_) | Op::Compare(_) | Op::Select(_) | Op::Convert(_));
         if !layout && !elementwise || matches!(op, Op::Convert(Convert::Bits(_))) {
             return false;
         }
+        let Some((_, operands)) = flow.op(at) else { return false };
         let mut source: Option<Place> = None;
         let mut args: SmallVec<[TermId; 3]> = SmallVec::new();
         for o in &operands {
@@ -209,10 +210,11 @@ impl Scaled {
 fn spread(flow: &Flow<'_>, at: &Place) -> Option<Place> {
     let mut at = at.clone();
     while flow.ty(&at).rank() > 0 {
-        match flow.op(&at)? {
-            (Op::Reshape(_) | Op::Broadcast(_), operands) => at = operands.into_iter().next()?,
-            _ => return None,
+        let maker = flow.maker(&at)?;
+        if !matches!(maker.op, Op::Reshape(_) | Op::Broadcast(_)) {
+            return None;
         }
+        at = flow.operand(&at, maker, 0)?;
     }
     Some(at)
 }

@@ -83,8 +83,8 @@ fn plain(flow: &Flow<'_>, at: &Place, todo: &mut Vec<Term>) -> Option<()> {
 
 /// The parts that a value is put together of.
 fn parts(flow: &Flow<'_>, at: &Place) -> Option<Vec<Place>> {
-    match flow.op(at)? {
-        (Op::Concatenate(_), operands) => Some(operands.to_vec()),
+    match flow.maker(at)?.op {
+        Op::Concatenate(_) => Some(flow.op(at)?.1.to_vec()),
         _ => None,
     }
 }
