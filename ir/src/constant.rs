@@ -4,6 +4,7 @@ use crate::dtype::DType;
 use crate::tensor::{Storage, Tensor};
 use crate::types::TensorType;
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// Index of a constant in its module's [`ConstantStore`].
@@ -55,7 +56,10 @@ impl Constant {
 #[derive(Clone, Debug, Default)]
 pub struct ConstantStore {
     constants: Vec<Constant>,
-    index: FxHashMap<[u8; 32], ConstId>,
+    /// Constants of one value, by type and element.
+    splats: FxHashMap<(TensorType, SmallVec<[u8; 16]>), ConstId>,
+    /// The others, by type and a hash of their bytes.
+    dense: FxHashMap<(TensorType, [u8; 32]), ConstId>,
 }
 
 impl ConstantStore {
@@ -94,19 +98,15 @@ impl ConstantStore {
     }
 
     fn intern(&mut self, c: Constant) -> ConstId {
-        let mut h = blake3::Hasher::new();
-        h.update(format!("{}", c.ty).as_bytes());
-        match &c.data {
-            ConstData::Splat(b) => h.update(b"s").update(b),
-            ConstData::Dense(b) => h.update(b"d").update(b),
+        let next = ConstId(self.constants.len() as u32);
+        let ty = c.ty.clone();
+        let id = match &c.data {
+            ConstData::Splat(b) => *self.splats.entry((ty, SmallVec::from_slice(b))).or_insert(next),
+            ConstData::Dense(b) => *self.dense.entry((ty, *blake3::hash(b).as_bytes())).or_insert(next),
         };
-        let key = *h.finalize().as_bytes();
-        if let Some(&id) = self.index.get(&key) {
-            return id;
+        if id == next {
+            self.constants.push(c);
         }
-        let id = ConstId(self.constants.len() as u32);
-        self.constants.push(c);
-        self.index.insert(key, id);
         id
     }
 

@@ -2,7 +2,7 @@
 
 use crate::error::{IrError, Result};
 use crate::location::LocId;
-use crate::module::Module;
+use crate::module::{GraphId, Module};
 use crate::op::{Op, Operation};
 use crate::types::TensorType;
 use smallvec::SmallVec;
@@ -292,6 +292,13 @@ impl Graph {
             map[old.0 as usize] = Some(new);
         }
         Ok(())
+    }
+
+    /// Points the references of all ops to graphs elsewhere.
+    pub fn map_callees(&mut self, f: impl Fn(GraphId) -> GraphId) {
+        for c in self.ops.iter_mut().flat_map(|d| d.op.callees_mut()) {
+            *c = f(*c);
+        }
     }
 
     /// Rewrites every op in place; operands, results and their types stay, so the new op must fit them.

@@ -206,15 +206,7 @@ pub(crate) fn drop_unreachable(module: &mut Module) {
     }
     let mut graphs: Vec<Graph> = order.iter().map(|&g| module.take_graph(g)).collect();
     for g in &mut graphs {
-        g.map_ops(|op| {
-            let mut op = op.clone();
-            for c in op.callees_mut() {
-                if let Some(n) = remap[c.0 as usize] {
-                    *c = n;
-                }
-            }
-            op
-        });
+        g.map_callees(|c| remap[c.0 as usize].unwrap_or(c));
     }
     module.replace_graphs(graphs, &remap);
 }
