@@ -166,8 +166,8 @@ impl<'g> Emitter<'g> {
         }
     }
 
-    /// Units by dependency, those of the program in its own order. `Err` is a named op that needs itself.
-    pub(super) fn body(&mut self) -> Result<std::result::Result<(), usize>> {
+    /// Units by dependency, those of the program in its own order. `Err` are the named ops that need themselves.
+    pub(super) fn body(&mut self) -> Result<std::result::Result<(), Vec<usize>>> {
         // For each unit, its place among the ready ones.
         let mut place: BTreeMap<Unit, u32> = BTreeMap::new();
         for key in self.selection.choices.keys() {
@@ -214,13 +214,9 @@ impl<'g> Emitter<'g> {
         if left == 0 {
             return Ok(Ok(()));
         }
-        let stuck = waits.iter().filter(|&(_, &n)| n > 0).filter_map(|(u, _)| match u {
-            Unit::Named(o) => Some(*o),
-            _ => None,
-        });
-        match stuck.max() {
-            Some(o) => Ok(Err(o)),
-            None => Err(broken("the extracted graph is cyclic without a named op")),
+        match on_cycle(&waits, &feeds) {
+            all if all.is_empty() => Err(broken("the extracted graph is cyclic without a named op")),
+            all => Ok(Err(all)),
         }
     }
 
@@ -324,4 +320,29 @@ impl<'g> Emitter<'g> {
         self.made.insert(key, new);
         Ok(())
     }
+}
+
+/// The named ops that need themselves, of the units that still wait: what only waits for them does not.
+fn on_cycle(waits: &BTreeMap<Unit, usize>, feeds: &BTreeMap<Unit, Vec<Unit>>) -> Vec<usize> {
+    let waiting: BTreeSet<Unit> = waits.iter().filter(|&(_, &n)| n > 0).map(|(&u, _)| u).collect();
+    let reaches_itself = |start: Unit| {
+        let mut seen = BTreeSet::new();
+        let mut todo = vec![start];
+        while let Some(u) = todo.pop() {
+            for &next in feeds.get(&u).into_iter().flatten().filter(|n| waiting.contains(n)) {
+                if next == start {
+                    return true;
+                }
+                if seen.insert(next) {
+                    todo.push(next);
+                }
+            }
+        }
+        false
+    };
+    let named = waiting.iter().filter_map(|&u| match u {
+        Unit::Named(o) => Some((u, o)),
+        _ => None,
+    });
+    named.filter(|&(u, _)| reaches_itself(u)).map(|(_, o)| o).collect()
 }

@@ -1,8 +1,8 @@
 //! Extraction: new graphs in which named ops stand wherever they were found.
 //!
 //! Every value that is still needed and that no named op gives keeps its own op at its own place. The order is a
-//! topological sort that prefers the program's own; where two named ops would need each other, one of them is
-//! given up, so the result is acyclic by construction.
+//! topological sort that prefers the program's own; where named ops would need each other, the one of them is
+//! given up without which the fewest plain ops are left, so the result is acyclic by construction.
 
 mod emit;
 mod repeated;
@@ -17,6 +17,7 @@ use emit::Emitter;
 use msc_ir::{Op, OpId};
 use repeated::repeated;
 use select::{Choice, Key, Selection, Selector, Thing};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What a parameter of an extracted graph is.
@@ -90,21 +91,8 @@ pub fn extract(
     let mut banned: BTreeSet<Id> = BTreeSet::new();
     // Each round gives up at least one named op.
     loop {
-        let mut selector = Selector::new(graph, region, run, &banned);
-        for (part, kept) in keep.iter().enumerate() {
-            for (i, &k) in kept.iter().enumerate() {
-                if k && let Some(&v) = region.parts[part].graph.results().get(i) {
-                    selector.need(part, v);
-                }
-            }
-            // Calls are the template's, which describes each of them.
-            let graph = &region.parts[part].graph;
-            for (_, data) in graph.ops().filter(|(_, d)| matches!(d.op, Op::Call(_))) {
-                data.results.iter().for_each(|&r| selector.need(part, r));
-            }
-        }
-        let selection = selector.finish()?;
-        if let Some(op) = repeated(graph, &selection) {
+        let selection = select(graph, region, run, keep, &banned)?;
+        if let Some(op) = repeated(graph, region, &selection) {
             banned.insert(selection.named[op].tuple);
             continue;
         }
@@ -122,11 +110,51 @@ pub fn extract(
                     .collect();
                 return Ok(Extraction { parts, used, given_up });
             }
-            Err(op) => {
-                banned.insert(selection.named[op].tuple);
+            Err(cycle) => {
+                let mut best: Option<(usize, Reverse<usize>, Id)> = None;
+                for op in cycle {
+                    let tuple = selection.named[op].tuple;
+                    let mut without = banned.clone();
+                    without.insert(tuple);
+                    let left = select(graph, region, run, keep, &without)?;
+                    let way = (plain(&left), Reverse(op), tuple);
+                    if best.is_none_or(|b| way < b) {
+                        best = Some(way);
+                    }
+                }
+                banned.extend(best.map(|b| b.2));
             }
         }
     }
+}
+
+/// What is computed where the `banned` ops are not used.
+fn select(
+    graph: &Graph,
+    region: &Region,
+    run: &Run,
+    keep: &Keep,
+    banned: &BTreeSet<Id>,
+) -> Result<Selection> {
+    let mut selector = Selector::new(graph, region, run, banned);
+    for (part, kept) in keep.iter().enumerate() {
+        for (i, &k) in kept.iter().enumerate() {
+            if k && let Some(&v) = region.parts[part].graph.results().get(i) {
+                selector.need(part, v);
+            }
+        }
+        // Calls are the template's, which describes each of them.
+        let graph = &region.parts[part].graph;
+        for (_, data) in graph.ops().filter(|(_, d)| matches!(d.op, Op::Call(_))) {
+            data.results.iter().for_each(|&r| selector.need(part, r));
+        }
+    }
+    selector.finish()
+}
+
+/// How many things are computed by ops that are no named ones.
+fn plain(s: &Selection) -> usize {
+    s.choices.values().filter(|c| matches!(c, Choice::Own | Choice::Derived(..))).count()
 }
 
 /// Everything that a part takes from an earlier one: the part that takes, and what.
@@ -143,14 +171,14 @@ fn crossings(s: &Selection) -> BTreeSet<(usize, Key)> {
     chosen.chain(named).filter(|(p, f)| f.part < *p).collect()
 }
 
-/// Emits every part; `Err` is a named op that needs itself.
+/// Emits every part; `Err` are named ops that need themselves.
 fn emit(
     graph: &Graph,
     region: &Region,
     selection: &Selection,
     keep: &Keep,
     keep_params: bool,
-) -> Result<std::result::Result<Vec<Extracted>, usize>> {
+) -> Result<std::result::Result<Vec<Extracted>, Vec<usize>>> {
     let mut done: Vec<Extracted> = Vec::new();
     let mut exports: Vec<BTreeMap<Key, usize>> = Vec::new();
     for part in 0..region.parts.len() {
@@ -158,8 +186,8 @@ fn emit(
         let mut e = Emitter::new(graph, region, selection, part);
         let mut params = e.own_params(keep_params);
         e.imports(&exports, &mut params)?;
-        if let Err(op) = e.body()? {
-            return Ok(Err(op));
+        if let Err(cycle) = e.body()? {
+            return Ok(Err(cycle));
         }
         let (mut results, mut outcomes) = (Vec::new(), Vec::new());
         let mut exported = BTreeMap::new();

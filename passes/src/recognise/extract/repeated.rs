@@ -1,7 +1,8 @@
 //! Named ops that would do the work of others again.
 
+use super::super::engine::region::Region;
 use super::super::engine::term::{Graph, Node};
-use super::select::{Choice, Selection};
+use super::select::{Choice, Key, Selection, Thing};
 use egg::Id;
 use msc_ir::Operation;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// many inputs or more; or both give one value (the same norm, seen in its own type and in the one that it computes in), and it
 /// gives less of what is needed, or as much that the program has earlier: of a gated gradient and its mirror image, which
 /// takes the forward's operand for the gradient and so gives the forward's result, the gradient is the later.
-pub(super) fn repeated(graph: &Graph, s: &Selection) -> Option<usize> {
+pub(super) fn repeated(graph: &Graph, region: &Region, s: &Selection) -> Option<usize> {
     let name = |o: usize| graph.analysis.op(s.named[o].op).name();
     let given = results(graph);
     // Only ops that share an operand or a result can repeat each other; a step has thousands that share none.
@@ -36,9 +37,10 @@ pub(super) fn repeated(graph: &Graph, s: &Selection) -> Option<usize> {
                 return Some(a);
             }
             let of = |o: usize| given.get(&s.named[o].tuple);
+            let gives = |o: usize, x: &BTreeSet<Id>| gives(graph, region, s, (p, o), x);
             if let (Some(x), Some(y)) = (of(a), of(b))
                 && !x.is_disjoint(y)
-                && (gives(s, p, a), b) < (gives(s, p, b), a)
+                && (gives(a, x), b) < (gives(b, y), a)
             {
                 return Some(a);
             }
@@ -60,9 +62,24 @@ fn results(graph: &Graph) -> BTreeMap<Id, BTreeSet<Id>> {
     out
 }
 
-/// How many needed things an op gives in a part, and how late they are in the program.
-fn gives(s: &Selection, part: usize, op: usize) -> (usize, u64) {
-    let mine = |c: &Choice| matches!(c, Choice::Named { op: o, .. } if *o == op);
-    let given = s.choices.iter().filter(|(k, c)| k.part == part && mine(c));
+/// How many needed things an op can give in a part, `results` or what is made of them, and how late they are in the program.
+/// What another op was chosen for counts too: which of two it is says nothing about them.
+fn gives(
+    graph: &Graph,
+    region: &Region,
+    s: &Selection,
+    (part, op): (usize, usize),
+    results: &BTreeSet<Id>,
+) -> (usize, u64) {
+    let class = |k: &Key| match k.thing {
+        Thing::Value(v) => region.class(graph, k.part, v),
+        Thing::Class(c) => Some(graph.find(c)),
+    };
+    let given = s.choices.iter().filter(|(k, c)| match c {
+        Choice::Named { op: chosen, .. } if k.part == part => {
+            *chosen == op || class(k).is_some_and(|c| results.contains(&c))
+        }
+        _ => false,
+    });
     given.fold((0, 0), |(n, late), (k, _)| (n + 1, late + u64::from(k.position)))
 }
