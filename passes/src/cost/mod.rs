@@ -72,10 +72,15 @@ impl DeviceModel {
                 let flops = 2 * (b * m * n * k) as u64;
                 per(flops, self.cube_flops_per_ns).max(per(bytes, self.hbm_bytes_per_ns)) + self.launch_ps
             }
-            Op::Fused(f) if matches!(f.kind, FusedKind::GroupedMatmul | FusedKind::GroupedMatmulGrad) => {
+            Op::Fused(f)
+                if matches!(f.kind, FusedKind::GroupedMatmul { .. } | FusedKind::GroupedMatmulGrad { .. }) =>
+            {
                 // Rows times what a row is multiplied by; the gradient does as much for rows and for matrices.
-                let (products, width) = if f.kind == FusedKind::GroupedMatmul { (1, 2) } else { (2, 1) };
-                let matrices = operands.last().and_then(|w| w.shape.get(width)).copied().unwrap_or(0);
+                let (products, width, at) = match f.kind {
+                    FusedKind::GroupedMatmul { .. } => (1, 2, 1),
+                    _ => (2, 1, 2),
+                };
+                let matrices = operands.get(at).and_then(|w| w.shape.get(width)).copied().unwrap_or(0);
                 let flops = 2 * products * (operands[0].elements() * matrices) as u64;
                 per(flops, self.cube_flops_per_ns).max(per(bytes, self.hbm_bytes_per_ns)) + self.launch_ps
             }

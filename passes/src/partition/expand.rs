@@ -28,7 +28,7 @@ fn is_lookup(op: &Op) -> bool {
 /// Whether an op is a name for one or two ops.
 fn is_short(op: &Op) -> bool {
     use FusedKind::*;
-    matches!(op, Op::Fused(f) if matches!(f.kind, SumOfSquares | GroupedMatmul | GroupedMatmulGrad))
+    matches!(op, Op::Fused(f) if matches!(f.kind, SumOfSquares | GroupedMatmul { .. } | GroupedMatmulGrad { .. }))
 }
 
 /// Whether an op moves tokens to experts or back.
@@ -38,15 +38,26 @@ fn deals(op: &Op) -> bool {
         if matches!(f.kind, MoeDispatch(_) | MoeDispatchGrad(_) | MoeCombine(_) | MoeCombineGrad(_)))
 }
 
+/// Whether an op sorts tokens by expert, or moves them to that order or back: whose tokens lie where is known at run time.
+fn sorts(op: &Op) -> bool {
+    use FusedKind::*;
+    matches!(op, Op::Fused(f)
+        if matches!(f.kind, MoeSort { .. } | MoePermute | MoePermuteGrad { .. } | MoeUnpermute | MoeUnpermuteGrad))
+}
+
 /// Puts the definitions of short ops in their place, if an axis of the mesh splits model state those of lookups, and if
-/// one deals experts those that move tokens to them: which of the products with masks are exchanges is decided there.
+/// one deals experts those that move tokens to them: which of the products with masks are exchanges is decided there. On
+/// several ranks the same holds of what sorts tokens: a sort needs all of them, what is gathered by it does not.
 ///
 /// # Errors
 /// If a graph does not define operands before uses.
 pub(super) fn expand(module: &mut Module, graphs: &[GraphId], mesh: &Mesh) -> Result<()> {
     let splits_state = mesh.axes.iter().any(|a| a.name == "tp" && a.size > 1);
     let deals_experts = mesh.axes.iter().any(|a| a.name == "ep" && a.size > 1);
-    let is_plain = |op: &Op| is_short(op) || splits_state && is_lookup(op) || deals_experts && deals(op);
+    let splits = mesh.axes.iter().any(|a| a.size > 1);
+    let is_plain = |op: &Op| {
+        is_short(op) || splits && sorts(op) || splits_state && is_lookup(op) || deals_experts && deals(op)
+    };
     for &id in graphs {
         if module.graph(id).ops().any(|(_, d)| is_plain(&d.op)) {
             let graph = inline(module, module.graph(id), is_plain)?;

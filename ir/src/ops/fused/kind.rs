@@ -148,11 +148,11 @@ pub enum FusedKind {
         divides: bool,
     },
     /// The choice of `k` of `E` experts for each token (Shazeer et al., "Outrageously Large Neural Networks"):
-    /// `x[…,E] → w[…,k], i[…,k]`, `i` the places of the largest scores in descending order, as i32, and `w` those scores
-    /// or their shares of their sum; see [`Route`].
+    /// `x[…,E] (, s[…,E]) → w[…,k], i[…,k]`, `i` the places of the largest scores in descending order, as i32, and `w` those
+    /// scores, or what `s` is there, or their shares of their sum; see [`Route`].
     MoeRoute(Route),
-    /// Its gradient: `dw[…,k], x[…,E], w, i → dx[…,E]`. Only the chosen scores have one: `dw`, or `(dw − Σ dw·w)/Σ v` with
-    /// the chosen scores `v`.
+    /// Its gradient: `dw[…,k], x[…,E], w, i → dx[…,E]`, `x` what weights are taken from. Only what was chosen has one: `dw`,
+    /// or `(dw − Σ dw·w)/Σ v` with the chosen scores `v`.
     MoeRouteGrad(Route),
     /// What a choice loads experts with: `p[G…,…,E] (, i[G…,…,k]) → f[G…,E], q[G…,E]` with leading `groups` dimensions, `f`
     /// how often each expert is in `i`, or among the `chosen` largest of each row of `p`, and `q = Σ p` over rows.
@@ -182,12 +182,53 @@ pub enum FusedKind {
     MoeCombine(Slots),
     /// Its gradient: `dy[G,N,D], inside[G,E,C,D], slot[G,N,E], share[G,N,E] → d_inside[G,E,C,D], d_share[G,N,E]`.
     MoeCombineGrad(Slots),
+    /// Choices sorted by their expert, so that those of each are one run (Gale et al., "MegaBlocks"):
+    /// `i[…] → order[M], place[M], sizes[E]`: the choice at place `r` of the order is `order[r]` of the `M` choices in row-major
+    /// order, those of one expert as they were; `place` is the inverse; `sizes` are how many choices each expert has. All
+    /// are i32.
+    MoeSort {
+        /// How many experts there are, `E`.
+        experts: usize,
+    },
+    /// Tokens in the order of their choices: `x[N,D], order[M] → rows[M,D]`, `rows[r] = x[order[r]/k]` with `k = M/N`.
+    MoePermute,
+    /// Its gradient: `d_rows[M,D], place[M] → dx[N,D]`, the sum over the `k` choices of each token.
+    MoePermuteGrad {
+        /// Choices of a token, `k`.
+        chosen: usize,
+    },
+    /// Sorted rows back at their tokens: `rows[M,D], w[N,k], place[M] → y[N,D]`, each token the sum of its choices' rows by
+    /// their weights.
+    MoeUnpermute,
+    /// Its gradient: `dy[N,D], rows[M,D], w[N,k], order[M], place[M] → d_rows[M,D], dw[N,k]`.
+    MoeUnpermuteGrad,
     /// A matrix product for each of `E` groups of rows with the group's own matrix, as experts have (Gale et al.,
-    /// "MegaBlocks"): `x[E,…,D], w[E,D,F] → y[E,…,F]`, `y[e] = x[e]·w[e]`.
-    GroupedMatmul,
+    /// "MegaBlocks"): `x[E,…,D], w[E,D,F] → y[E,…,F]`, `y[e] = x[e]·w[e]`; or of runs of rows, of run-time lengths:
+    /// `x[M,D], w[E,D,F], sizes[E] → y[M,F]`. Rows behind the last run give zeros.
+    GroupedMatmul {
+        /// Whether groups are runs of rows.
+        ragged: bool,
+    },
     /// Its gradient: `dy[E,…,F], x[E,…,D], w[E,D,F] → dx[E,…,D], dw[E,D,F]` with `dx[e] = dy[e]·w[e]ᵀ`,
-    /// `dw[e] = x[e]ᵀ·dy[e]`.
-    GroupedMatmulGrad,
+    /// `dw[e] = x[e]ᵀ·dy[e]`; or of runs of rows, `dy[M,F], x[M,D], w[E,D,F], sizes[E] → dx[M,D], dw[E,D,F]`.
+    GroupedMatmulGrad {
+        /// Whether groups are runs of rows.
+        ragged: bool,
+    },
+    /// The auxiliary loss that keeps a router's logits small (Zoph et al., "ST-MoE"): `x[…,E] → loss[], lse[…]` with
+    /// `lse = log Σ exp x` and `loss = scale·Σ lse²`, computed in f32 where `x` is narrower. A mean over tokens and the loss's
+    /// weight are in `scale`.
+    MoeZLoss {
+        /// What the sum is multiplied by.
+        scale: Scalar,
+    },
+    /// Its gradient: `(d[],) x[…,E], lse[…] → dx[…,E]` with `dx = scale·(d·)lse·exp(x − lse)`.
+    MoeZLossGrad {
+        /// What is multiplied, twice the loss's where there is no `d` beside it.
+        scale: Scalar,
+        /// Whether the loss's gradient `d` is an operand.
+        seeded: bool,
+    },
     /// The sum of the squares of all elements of a tensor of any shape, its part of a global norm: `x → s[]`.
     SumOfSquares,
     /// What clipping by the global norm makes of the sum of squares of all gradients (Pascanu et al., "On the
@@ -243,8 +284,15 @@ impl FusedKind {
             FusedKind::MoeDispatchGrad(_) => "moe_dispatch_grad",
             FusedKind::MoeCombine(_) => "moe_combine",
             FusedKind::MoeCombineGrad(_) => "moe_combine_grad",
-            FusedKind::GroupedMatmul => "grouped_matmul",
-            FusedKind::GroupedMatmulGrad => "grouped_matmul_grad",
+            FusedKind::MoeSort { .. } => "moe_sort",
+            FusedKind::MoePermute => "moe_permute",
+            FusedKind::MoePermuteGrad { .. } => "moe_permute_grad",
+            FusedKind::MoeUnpermute => "moe_unpermute",
+            FusedKind::MoeUnpermuteGrad => "moe_unpermute_grad",
+            FusedKind::GroupedMatmul { .. } => "grouped_matmul",
+            FusedKind::GroupedMatmulGrad { .. } => "grouped_matmul_grad",
+            FusedKind::MoeZLoss { .. } => "moe_z_loss",
+            FusedKind::MoeZLossGrad { .. } => "moe_z_loss_grad",
             FusedKind::SumOfSquares => "sum_of_squares",
             FusedKind::Clip(_) => "clip",
             FusedKind::RowGroup => "row_group",

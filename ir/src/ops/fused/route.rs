@@ -10,16 +10,23 @@ pub struct Route {
     pub chosen: usize,
     /// Whether weights are shares of their sum (Jiang et al., "Mixtral of Experts").
     pub shares: bool,
+    /// Whether weights are taken from other numbers than those that choose, as where a bias balances experts (Wang et al.,
+    /// "Auxiliary-Loss-Free Load Balancing Strategy for Mixture-of-Experts").
+    pub apart: bool,
 }
 
 impl Route {
     pub(super) fn attrs(&self, m: &mut AttrMap) {
         m.insert("chosen", AttrValue::Int(self.chosen as i64));
         m.insert("shares", AttrValue::Bool(self.shares));
+        if self.apart {
+            m.insert("apart", AttrValue::Bool(true));
+        }
     }
 
     pub(super) fn read(a: &mut AttrReader) -> Result<Route> {
-        Ok(Route { chosen: a.index("chosen")?, shares: a.bool("shares")? })
+        let apart = a.has("apart") && a.bool("apart")?;
+        Ok(Route { chosen: a.index("chosen")?, shares: a.bool("shares")?, apart })
     }
 }
 

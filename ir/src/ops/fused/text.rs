@@ -65,8 +65,17 @@ impl FusedKind {
             "moe_dispatch_grad" => FusedKind::MoeDispatchGrad(Slots::read(a)?),
             "moe_combine" => FusedKind::MoeCombine(Slots::read(a)?),
             "moe_combine_grad" => FusedKind::MoeCombineGrad(Slots::read(a)?),
-            "grouped_matmul" => FusedKind::GroupedMatmul,
-            "grouped_matmul_grad" => FusedKind::GroupedMatmulGrad,
+            "moe_sort" => FusedKind::MoeSort { experts: a.index("experts")? },
+            "moe_permute" => FusedKind::MoePermute,
+            "moe_permute_grad" => FusedKind::MoePermuteGrad { chosen: a.index("chosen")? },
+            "moe_unpermute" => FusedKind::MoeUnpermute,
+            "moe_unpermute_grad" => FusedKind::MoeUnpermuteGrad,
+            "grouped_matmul" => FusedKind::GroupedMatmul { ragged: flag(a, "ragged")? },
+            "grouped_matmul_grad" => FusedKind::GroupedMatmulGrad { ragged: flag(a, "ragged")? },
+            "moe_z_loss" => FusedKind::MoeZLoss { scale: Scalar::new(a.float("scale")?) },
+            "moe_z_loss_grad" => {
+                FusedKind::MoeZLossGrad { scale: Scalar::new(a.float("scale")?), seeded: a.bool("seeded")? }
+            }
             "sum_of_squares" => FusedKind::SumOfSquares,
             "clip" => FusedKind::Clip(Clip::read(a)?),
             name => match Activation::kind(name, a)? {
@@ -135,18 +144,28 @@ impl FusedKind {
             | FusedKind::MoeDispatchGrad(slots)
             | FusedKind::MoeCombine(slots)
             | FusedKind::MoeCombineGrad(slots) => slots.attrs(m),
-            FusedKind::MoeBalance { scale } => {
+            FusedKind::MoeBalance { scale } | FusedKind::MoeZLoss { scale } => {
                 m.insert("scale", AttrValue::Float(scale.get().to_bits()));
             }
-            FusedKind::MoeBalanceGrad { scale, seeded } => {
+            FusedKind::MoeBalanceGrad { scale, seeded } | FusedKind::MoeZLossGrad { scale, seeded } => {
                 m.insert("scale", AttrValue::Float(scale.get().to_bits()));
                 m.insert("seeded", AttrValue::Bool(*seeded));
             }
             FusedKind::Clip(clip) => clip.attrs(m),
+            FusedKind::MoeSort { experts } => {
+                m.insert("experts", AttrValue::Int(*experts as i64));
+            }
+            FusedKind::MoePermuteGrad { chosen } => {
+                m.insert("chosen", AttrValue::Int(*chosen as i64));
+            }
+            FusedKind::GroupedMatmul { ragged } | FusedKind::GroupedMatmulGrad { ragged } => {
+                set(m, &[("ragged", *ragged)]);
+            }
             FusedKind::Softmax
             | FusedKind::SoftmaxGrad
-            | FusedKind::GroupedMatmul
-            | FusedKind::GroupedMatmulGrad
+            | FusedKind::MoePermute
+            | FusedKind::MoeUnpermute
+            | FusedKind::MoeUnpermuteGrad
             | FusedKind::SumOfSquares
             | FusedKind::RowGroup => {}
         }

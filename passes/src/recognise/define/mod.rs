@@ -14,11 +14,14 @@ pub mod embedding;
 pub mod experts;
 pub mod layer_norm;
 pub mod optimizer;
+pub mod permute;
+pub mod ragged;
 pub mod rms_norm;
 pub mod rope;
 pub mod route;
 pub mod softmax;
 pub mod squares;
+pub mod z_loss;
 
 use msc_ir::ops::binary::BinaryKind;
 use msc_ir::ops::broadcast::BroadcastInDim;
@@ -58,8 +61,17 @@ pub fn build(module: &mut Module, kind: &FusedKind, types: &[TensorType]) -> Res
         FusedKind::MoeDispatchGrad(op) => capacity::dispatch_grad(module, types, op),
         FusedKind::MoeCombine(op) => capacity::combine(module, types, op),
         FusedKind::MoeCombineGrad(op) => capacity::combine_grad(module, types, op),
-        FusedKind::GroupedMatmul => experts::forward(module, types),
-        FusedKind::GroupedMatmulGrad => experts::backward(module, types),
+        FusedKind::MoeSort { experts } => permute::sort(module, types, *experts),
+        FusedKind::MoePermute => permute::forward(module, types),
+        FusedKind::MoePermuteGrad { chosen } => permute::backward(module, types, *chosen),
+        FusedKind::MoeUnpermute => permute::unpermute(module, types),
+        FusedKind::MoeUnpermuteGrad => permute::unpermute_grad(module, types),
+        FusedKind::GroupedMatmul { ragged: false } => experts::forward(module, types),
+        FusedKind::GroupedMatmul { ragged: true } => ragged::forward(module, types),
+        FusedKind::GroupedMatmulGrad { ragged: false } => experts::backward(module, types),
+        FusedKind::GroupedMatmulGrad { ragged: true } => ragged::backward(module, types),
+        &FusedKind::MoeZLoss { scale } => z_loss::loss(module, types, scale),
+        &FusedKind::MoeZLossGrad { scale, seeded } => z_loss::backward(module, types, scale, seeded),
         FusedKind::SumOfSquares => squares::sum(module, types),
         FusedKind::Sgd(op) => optimizer::sgd(module, types, op),
         FusedKind::Lion(op) => optimizer::lion(module, types, op),

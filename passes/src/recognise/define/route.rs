@@ -54,25 +54,46 @@ pub(super) fn largest(
     Ok([d.op(first.clone(), &[sorted[0]])?, d.op(first, &[sorted[1]])?])
 }
 
-/// `x[…,E] → w[…,k], i[…,k]`.
+/// `x[…,E] (, s[…,E]) → w[…,k], i[…,k]`.
 ///
 /// # Errors
-/// If the type is none of scores.
+/// If the types are none of scores.
 pub fn forward(module: &mut Module, types: &[TensorType], op: &Route) -> Result<Graph> {
-    let [ty] = types else {
-        return Err(IrError::ty("moe_route", format!("takes 1 operand, has {}", types.len())));
+    let (ty, apart) = match (types, op.apart) {
+        ([x], false) => (x, None),
+        ([x, s], true) if s == x => (x, Some(s)),
+        _ => return Err(IrError::ty("moe_route", format!("{types:?} are no scores of experts"))),
     };
     let chosen = scores("moe_route", ty, op)?;
     let comparator = descending(module, ty.dtype)?;
     let mut d = Definition::new(module, "moe_route");
     let x = d.param(ty);
+    let apart = apart.map(|s| d.param(s));
     let [mut weights, places] = largest(&mut d, x, comparator, &chosen)?;
+    if let Some(s) = apart {
+        weights = picked(&mut d, s, places)?;
+    }
     if op.shares {
         let sum = d.row_sum(weights)?;
         let sum = d.over_row(sum, &chosen)?;
         weights = d.op(Divide, &[weights, sum])?;
     }
     Ok(d.finish(vec![weights, places]))
+}
+
+/// What `s[…,E]` is at `places[…,k]`.
+fn picked(d: &mut Definition<'_>, s: ValueId, places: ValueId) -> Result<ValueId> {
+    let (mut wide, rank) = (d.ty(s), d.ty(s).rank());
+    wide.shape.insert(rank - 1, d.ty(places).shape[rank - 1]);
+    let spread =
+        |d: &mut Definition<'_>, v, dims| d.op(BroadcastInDim { shape: wide.shape.clone(), dims }, &[v]);
+    let here = spread(d, places, (0..rank).collect())?;
+    let there = d.op(Iota { ty: wide.with_dtype(DType::I32), dim: rank }, &[])?;
+    let is = d.op(Compare { direction: Direction::Eq, total_order: false }, &[here, there])?;
+    let s = spread(d, s, (0..rank - 1).chain([rank]).collect())?;
+    let zero = d.splat(wide.clone(), 0.0)?;
+    let one = d.op(Select::Select, &[is, s, zero])?;
+    d.op(Reduce { dims: [rank].into_iter().collect(), monoid: Monoid::Sum }, &[one])
 }
 
 /// `dw[…,k], x[…,E], w[…,k], i[…,k] → dx[…,E]`.

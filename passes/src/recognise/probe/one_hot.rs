@@ -20,7 +20,7 @@ pub fn one_hot(p: &Program<'_>, is: Index) -> Option<(usize, Index)> {
 }
 
 /// The dimension along which a value is the index, through broadcasts and reshapes that keep sizes.
-fn index_dim(p: &Program<'_>, mut i: Index) -> Option<usize> {
+pub fn index_dim(p: &Program<'_>, mut i: Index) -> Option<usize> {
     let mut through = Vec::new();
     let mut d = loop {
         match (p.op(i), p.values[i].known) {

@@ -235,13 +235,15 @@ impl<'r> Program<'r> {
                 let id = constant(module, scratch, c.id);
                 slice.graph.add_typed(ConstantOp { id }.into(), &[], vec![v.ty.clone()], v.loc)[0]
             }
-            (Some((op, index)), _) if op.callees().is_empty() || matches!(op, Op::Sort(_)) => {
+            (Some((op, index)), _)
+                if op.callees().is_empty() || matches!(op, Op::Sort(_) | Op::Windowed(_)) =>
+            {
                 let args: Option<Vec<ValueId>> =
                     v.operands.iter().map(|o| slice.made.get(o).copied()).collect();
                 let args = args.ok_or(i)?;
                 let mut op = op.clone();
-                if let Op::Sort(s) = &mut op {
-                    s.comparator = comparator(module, scratch, s.comparator).ok_or(i)?;
+                for callee in op.callees_mut() {
+                    *callee = scalar_graph(module, scratch, *callee).ok_or(i)?;
                 }
                 let made = slice.graph.add(scratch, op, &args, v.loc).map_err(|_| i)?;
                 *made.get(index).ok_or(i)?
@@ -269,8 +271,8 @@ fn constant(module: &Module, scratch: &mut Module, id: ConstId) -> ConstId {
     }
 }
 
-/// A comparator in another module; `None` if it runs other graphs.
-fn comparator(module: &Module, scratch: &mut Module, id: GraphId) -> Option<GraphId> {
+/// A comparator or reducer in another module; `None` if it runs other graphs.
+fn scalar_graph(module: &Module, scratch: &mut Module, id: GraphId) -> Option<GraphId> {
     let source = module.graph(id);
     let mut g = msc_ir::Graph::new(source.name.clone());
     let mut map: BTreeMap<ValueId, ValueId> = BTreeMap::new();

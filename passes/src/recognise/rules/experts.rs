@@ -6,7 +6,7 @@
 //! with the rows of the other: that is `x·w`, `dy·wᵀ` and `xᵀ·dy`. Which of the two is the gradient, the values say that
 //! they are computed from: a gradient depends on all that its forward depends on, and on more.
 
-use crate::recognise::engine::region::Region;
+use crate::recognise::engine::region::{At, Region};
 use crate::recognise::engine::run::Run;
 use crate::recognise::engine::term::Graph;
 use crate::recognise::probe::found::{Found, Operand, Output};
@@ -59,8 +59,13 @@ pub fn probe(graph: &mut Graph, region: &Region, run: &mut Run) {
         return;
     }
     let program = Program::new(graph, region);
-    let products: Vec<Product> =
-        (0..program.values.len()).filter_map(|i| product(&program, i, &experts)).collect();
+    // What moves tokens to slots and back is a product over groups of tokens.
+    let moves = run.reasons.iter().filter(|r| moves_tokens(&r.fused.kind));
+    let moved: BTreeSet<At> = moves.flat_map(|r| &r.outputs).flat_map(|o| &o.values).copied().collect();
+    let products: Vec<Product> = (0..program.values.len())
+        .filter(|&i| !moved.contains(&program.values[i].at))
+        .filter_map(|i| product(&program, i, &experts))
+        .collect();
     let layers: Vec<Layer> = products.iter().filter_map(|p| layer(&program, p)).collect();
     let (mut found, mut gradients) = (Vec::new(), BTreeSet::new());
     for grad in &products {
@@ -77,6 +82,11 @@ pub fn probe(graph: &mut Graph, region: &Region, run: &mut Run) {
             run.refuse(f.rule, why.to_string(), f.outputs.first().map(|o| program.values[o.value].at));
         }
     }
+}
+
+fn moves_tokens(kind: &FusedKind) -> bool {
+    use FusedKind::*;
+    matches!(kind, MoeDispatch(_) | MoeDispatchGrad(_) | MoeCombine(_) | MoeCombineGrad(_))
 }
 
 /// The product over experts that a value is, if it rounds as its operands do.
@@ -126,7 +136,7 @@ fn is_weight(p: &Program<'_>, side: &Side) -> bool {
 }
 
 /// Values from outside that a value is computed from.
-fn leaves(p: &Program<'_>, of: Index) -> BTreeSet<Index> {
+pub(super) fn leaves(p: &Program<'_>, of: Index) -> BTreeSet<Index> {
     let (mut out, mut seen, mut todo) = (BTreeSet::new(), BTreeSet::from([of]), vec![of]);
     while let Some(i) = todo.pop() {
         if p.op(i).is_none() {
@@ -174,8 +184,21 @@ fn gradient(p: &Program<'_>, layers: &[Layer], grad: &Product) -> Option<(Found,
     None
 }
 
+/// Whether a value is computed from another.
+pub(super) fn depends(p: &Program<'_>, value: Index, on: Index) -> bool {
+    let (mut seen, mut todo) = (BTreeSet::from([value]), vec![value]);
+    while let Some(i) = todo.pop() {
+        if i == on {
+            return true;
+        }
+        // Operands come first.
+        todo.extend(p.values[i].operands.iter().copied().filter(|&o| o >= on && seen.insert(o)));
+    }
+    false
+}
+
 /// The op that brings dimensions into an order, unless they are.
-fn ordered(order: Vec<usize>) -> Vec<Op> {
+pub(super) fn ordered(order: Vec<usize>) -> Vec<Op> {
     match order.is_sorted() {
         true => Vec::new(),
         false => vec![Permute::Transpose(order.into_iter().collect()).into()],
@@ -203,7 +226,7 @@ fn forward(l: &Layer) -> Found {
     };
     Found {
         rule: "grouped-matmul",
-        kind: FusedKind::GroupedMatmul,
+        kind: FusedKind::GroupedMatmul { ragged: false },
         operands: vec![
             operand("x", l.rows.value, in_order(&l.rows)),
             operand("w", l.weights.value, matrices(&l.weights)),
@@ -228,7 +251,7 @@ fn found(f: &Layer, g: &Layer, (x, dy): (&Side, &Side), grad: &Product) -> Found
     let turned = if grad.first == *x { vec![0, 1, 2] } else { vec![0, 2, 1] };
     Found {
         rule: "grouped-matmul-grad",
-        kind: FusedKind::GroupedMatmulGrad,
+        kind: FusedKind::GroupedMatmulGrad { ragged: false },
         operands: vec![
             operand("dy", dy.value, of_dy.collect()),
             operand("x", x.value, in_order(&f.rows)),

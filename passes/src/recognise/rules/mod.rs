@@ -14,12 +14,15 @@ pub mod layout;
 mod norm;
 pub mod normal_form;
 pub mod optimizer;
+pub mod ragged;
 pub mod rms_norm;
 pub mod rope;
 pub mod route;
 pub mod softmax;
+pub mod sorted;
 pub mod squares;
 pub mod update;
+pub mod z_loss;
 
 use super::engine::region::Region;
 use super::engine::run::Run;
@@ -53,7 +56,10 @@ pub(crate) fn probes(graph: &mut Graph, region: &Region, run: &mut Run) {
     route::probe(graph, region, run);
     balance::probe(graph, region, run);
     capacity::probe(graph, region, run);
+    sorted::probe(graph, region, run);
+    ragged::probe(graph, region, run);
     experts::probe(graph, region, run);
+    z_loss::probe(graph, region, run);
     squares::probe(graph, region, run);
     clip::probe(graph, region, run);
     dropout::probe(graph, region, run);

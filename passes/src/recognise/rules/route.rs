@@ -111,7 +111,8 @@ impl Place {
     }
 }
 
-fn is_index(p: &Program<'_>, i: Index, dim: usize) -> bool {
+/// Whether a value is the index along a dimension.
+pub(super) fn is_index(p: &Program<'_>, i: Index, dim: usize) -> bool {
     match (p.op(i), p.values[i].known) {
         (Some(Op::Iota(x)), _) => x.dim == dim,
         (None, Some(Known::Index(d))) => d == dim,
@@ -209,7 +210,7 @@ fn forward(p: &Program<'_>, module: &Module, place: &Place) -> Result<(Found, Ro
     candidates.retain(|&i| rows_of(&first, &chosen, i).is_some());
     let mut best: Option<(Found, Route)> = None;
     for shares in [true, false] {
-        let route = Route { chosen: place.chosen, shares };
+        let route = Route { chosen: place.chosen, shares, apart: false };
         let kind = FusedKind::MoeRoute(route);
         let mut tried = candidates.clone();
         tried.push(place.kept);

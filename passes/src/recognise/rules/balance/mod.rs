@@ -1,7 +1,7 @@
 //! The auxiliary loss that balances experts and its gradient, as a probe: how often experts are chosen, times the sum of
 //! their probabilities.
 
-mod place;
+pub(super) mod place;
 
 use crate::recognise::engine::region::Region;
 use crate::recognise::engine::run::Run;

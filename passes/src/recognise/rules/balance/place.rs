@@ -38,7 +38,7 @@ pub(super) struct Gradient {
 }
 
 /// What one value becomes of another by layout, sums and a literal factor: the other, and the factor.
-fn step(p: &Program<'_>, i: Index) -> Option<(Index, f64)> {
+pub(in crate::recognise::rules) fn step(p: &Program<'_>, i: Index) -> Option<(Index, f64)> {
     let v = &p.values[i];
     let first = *v.operands.first()?;
     let second = || p.splat(*v.operands.get(1)?);
