@@ -162,6 +162,41 @@ fn near_misses() {
     }
 }
 
+/// What experts compute between the slots, with its gradient: a gated gradient read the wrong way round would give what the
+/// forward does, and then need itself through the shares' gradient. All operations are found all the same.
+#[test]
+fn a_gated_layer_between_the_slots() {
+    let forward = "%g = multiply %15, %p : f32[3,2,4,5]
+  %u = multiply %15, %q : f32[3,2,4,5]
+  %s = logistic %g : f32[3,2,4,5]
+  %a = multiply %g, %s : f32[3,2,4,5]
+  %h = multiply %a, %u : f32[3,2,4,5]
+  %16 = multiply %h, %r : f32[3,2,4,5]";
+    let backward = "%dh = multiply %19, %r : f32[3,2,4,5]
+  %dr = multiply %19, %h : f32[3,2,4,5]
+  %du = multiply %dh, %a : f32[3,2,4,5]
+  %one = constant {value = splat f32[3,2,4,5] 1.0} : f32[3,2,4,5]
+  %rest = subtract %one, %s : f32[3,2,4,5]
+  %more = multiply %g, %rest : f32[3,2,4,5]
+  %all = add %one, %more : f32[3,2,4,5]
+  %slope = multiply %s, %all : f32[3,2,4,5]
+  %dhu = multiply %dh, %u : f32[3,2,4,5]
+  %dg = multiply %dhu, %slope : f32[3,2,4,5]
+  %first = multiply %dg, %p : f32[3,2,4,5]
+  %second = multiply %du, %q : f32[3,2,4,5]
+  %23 = add %first, %second : f32[3,2,4,5]";
+    let (all, report, printed) = counts(&[
+        ("%3: f32[2,6,5])", "%3: f32[2,6,5], %p: f32[3,2,4,5], %q: f32[3,2,4,5], %r: f32[3,2,4,5])"),
+        ("%16 = tanh %15 : f32[3,2,4,5]", forward),
+        ("%23 = multiply %19, %16 : f32[3,2,4,5]", backward),
+        ("return %17, %22, %26", "return %17, %22, %26, %dr, %dg, %du"),
+    ]);
+    assert_eq!(all, [1; 4], "{:?}\n{printed}", report.regions[0].refused);
+    assert_eq!(["swiglu", "swiglu_grad"].map(|n| sites(&report, n)), [1, 1], "{printed}");
+    let main = &printed[printed.find("graph @main").expect("main")..];
+    assert!(!main.contains("logistic"), "{printed}");
+}
+
 /// The exporter's own step: all of it is found, and no mask of tokens by experts by slots is left.
 #[test]
 fn the_exporters_masks() {

@@ -60,6 +60,7 @@ const EXPECTED: &[Expected] = &[
     rms("mixtral_torchax_tiny", (3, 5), (3, 5)),
     // One a layer, whole in the entry.
     rms("moe_capacity_jax", (3, 3), (3, 3)),
+    rms("moe_ragged_jax", (3, 3), (3, 3)),
     rms("qwen2_torchax_bf16master_tiny", (3, 5), (3, 5)),
 ];
 
@@ -103,6 +104,7 @@ const LOOKUPS: &[Lookups] = &[
     lookups("mixtral_aux_b8", (1, 1), (1, 1), (1, 1)),
     lookups("mixtral_torchax_tiny", (1, 1), (1, 1), (1, 1)),
     lookups("moe_capacity_jax", (1, 1), (1, 1), (1, 1)),
+    lookups("moe_ragged_jax", (1, 1), (1, 1), (1, 1)),
     lookups("qwen2_torchax_bf16master_tiny", (1, 1), (1, 1), (1, 1)),
 ];
 
@@ -142,6 +144,7 @@ const STEPS: &[Step] = &[
     Step { fixture: "mixtral_aux_b8", adamw: (22, 41), clip: (1, 1), route: (1, 2) },
     Step { fixture: "mixtral_torchax_tiny", adamw: (22, 41), clip: (1, 1), route: (1, 2) },
     Step { fixture: "moe_capacity_jax", adamw: (13, 13), clip: (1, 1), route: (2, 2) },
+    Step { fixture: "moe_ragged_jax", adamw: (13, 13), clip: (1, 1), route: (2, 2) },
     Step { fixture: "qwen2_torchax_bf16master_tiny", adamw: (14, 26), clip: (1, 1), route: (0, 0) },
 ];
 
@@ -199,6 +202,7 @@ const REST: &[Rest] = &[
         ..rest("mixtral_torchax_tiny", 2, 0, "swiglu", 2)
     },
     Rest { attention: [0, 0], rope: [0, 0], softmax: [2, 2], ..rest("moe_capacity_jax", 2, 0, "swiglu", 2) },
+    Rest { attention: [0, 0], rope: [0, 0], softmax: [2, 2], ..rest("moe_ragged_jax", 2, 0, "swiglu", 2) },
     rest("qwen2_torchax_bf16master_tiny", 2, 0, "swiglu", 2),
 ];
 
@@ -321,12 +325,29 @@ fn every_update_is_found() {
             "moe_capacity_jax" => (2, 2),
             _ => (0, 0),
         };
+        // Of tokens in slots and of sorted ones, gate, up and down of two layers.
+        let slots = if e.fixture == "moe_capacity_jax" { (2, 2) } else { (0, 0) };
+        let sorted = if e.fixture == "moe_ragged_jax" { (2, 2) } else { (0, 0) };
+        let products = (3 * (slots.0 + sorted.0), 3 * (slots.1 + sorted.1));
         let accumulates = usize::from(e.fixture == "llama_flax_scan_gradaccum_tiny");
         for (name, expected) in expected.into_iter().chain([
             ("sgd", (0, 0)),
             ("moe_load", balance),
             ("moe_balance", balance),
             ("moe_balance_grad", balance),
+            ("moe_dispatch", slots),
+            ("moe_dispatch_grad", slots),
+            ("moe_combine", slots),
+            ("moe_combine_grad", slots),
+            ("moe_sort", sorted),
+            ("moe_permute", sorted),
+            ("moe_permute_grad", sorted),
+            ("moe_unpermute", sorted),
+            ("moe_unpermute_grad", sorted),
+            ("moe_z_loss", sorted),
+            ("moe_z_loss_grad", sorted),
+            ("grouped_matmul", products),
+            ("grouped_matmul_grad", products),
             ("gradient_accumulation", (accumulates, accumulates as u64)),
             ("lion", (0, 0)),
             // After the embedding, an attention and a feed-forward; forward and backward.

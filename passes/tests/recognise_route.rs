@@ -5,7 +5,7 @@ mod recognised;
 use msc_ir::interp::Mode;
 use msc_ir::text;
 use msc_passes::recognise::Report;
-use recognised::{Bounds, sites};
+use recognised::{Bounds, numbered, sites};
 
 /// Two of four experts for each of five tokens, weights as shares of their sum, and the gradient by the quotient rule. The
 /// scores are positive.
@@ -101,5 +101,84 @@ fn near_misses() {
     ] {
         let (forward, backward, _, printed) = recognised(&replaced(&changes));
         assert_eq!((forward, backward), want, "{what}\n{printed}");
+    }
+}
+
+/// Two of four experts by scores with a bias; weights are the scores without it, picked by rows and places, and their gradient
+/// is added up there.
+const APART: &str = r#"module @route
+
+graph @descending(%a: f32[], %b: f32[], %c: i32[], %d: i32[]) {
+  %e = compare %a, %b {direction = GT, total_order = true} : i1[]
+  return %e
+}
+
+graph @main(%logits: f32[5,4], %bias: f32[4], %dw0: f32[5,2]) {
+  %s = logistic %logits : f32[5,4]
+  %wide = broadcast_in_dim %bias {dims = [1], shape = [5, 4]} : f32[5,4]
+  %x = add %s, %wide : f32[5,4]
+  %experts = iota {dim = 1, dtype = i32, shape = [5, 4]} : i32[5,4]
+  %sorted, %order = sort %x, %experts {comparator = @descending, dim = 1, stable = true} : f32[5,4], i32[5,4]
+  %i = slice %order {limit = [5, 2], start = [0, 0], stride = [1, 1]} : i32[5,2]
+  %zero = constant {value = splat i32[5,2] 0} : i32[5,2]
+  %negative = compare %i, %zero {direction = LT} : i1[5,2]
+  %four = constant {value = splat i32[5,2] 4} : i32[5,2]
+  %fromend = add %i, %four : i32[5,2]
+  %at = select %negative, %fromend, %i : i32[5,2]
+  %place = broadcast_in_dim %at {dims = [0, 1], shape = [5, 2, 1]} : i32[5,2,1]
+  %row = iota {dim = 0, dtype = i32, shape = [5, 2, 1]} : i32[5,2,1]
+  %vectors = concatenate %row, %place {dim = 2} : i32[5,2,2]
+  %w = gather %s, %vectors {collapsed_slice_dims = [0, 1], index_vector_dim = 2, offset_dims = [], operand_batching_dims = [], slice_sizes = [1, 1], start_index_map = [0, 1], start_indices_batching_dims = []} : f32[5,2]
+  %t = tanh %w : f32[5,2]
+  %dw = multiply %t, %dw0 : f32[5,2]
+  %none = constant {value = splat f32[5,4] 0.0} : f32[5,4]
+  %ds = scatter %none, %vectors, %dw {combine = sum, index_vector_dim = 2, input_batching_dims = [], inserted_window_dims = [0, 1], scatter_dims_to_operand_dims = [0, 1], scatter_indices_batching_dims = [], unique_indices = false, update_window_dims = []} : f32[5,4]
+  return %w, %i, %ds
+}
+"#;
+
+#[test]
+fn weights_apart_from_what_chooses() {
+    let apart = |changes: &[(&str, &str)]| {
+        let source = changes.iter().fold(APART.to_string(), |s, (from, to)| {
+            assert!(s.contains(from), "{from}");
+            s.replace(from, to)
+        });
+        let (forward, backward, report, printed) = recognised(&numbered(&source));
+        ((forward, backward), format!("{:?}\n{printed}", report.regions[0].refused))
+    };
+    let (found, printed) = apart(&[]);
+    assert_eq!(found, (1, 1), "{printed}");
+    assert!(printed.contains("apart = true"), "{printed}");
+    // One dimension of the batch each for rows.
+    let picked = [
+        ("%w = gather %s, %vectors {collapsed_slice_dims = [0, 1], index_vector_dim = 2, offset_dims = [], operand_batching_dims = [], slice_sizes = [1, 1], start_index_map = [0, 1], start_indices_batching_dims = []}",
+         "%w = gather %s, %place {collapsed_slice_dims = [1], index_vector_dim = 2, offset_dims = [], operand_batching_dims = [0], slice_sizes = [1, 1], start_index_map = [1], start_indices_batching_dims = [0]}"),
+        ("%ds = scatter %none, %vectors, %dw {combine = sum, index_vector_dim = 2, input_batching_dims = [], inserted_window_dims = [0, 1], scatter_dims_to_operand_dims = [0, 1], scatter_indices_batching_dims = []",
+         "%ds = scatter %none, %place, %dw {combine = sum, index_vector_dim = 2, input_batching_dims = [0], inserted_window_dims = [1], scatter_dims_to_operand_dims = [1], scatter_indices_batching_dims = [0]"),
+    ];
+    assert_eq!(apart(&picked).0, (1, 1), "{}", apart(&picked).1);
+    // Guarded by what always holds.
+    let guard = "%three = constant {value = splat i32[5,2] 3} : i32[5,2]
+  %above = compare %at, %zero {direction = GE} : i1[5,2]
+  %below = compare %at, %three {direction = LE} : i1[5,2]
+  %inside = and %above, %below : i1[5,2]
+  %nan = constant {value = splat f32[5,2] 0x0000c07f} : f32[5,2]
+  %w = select %inside, %w0, %nan : f32[5,2]
+  %t = tanh";
+    let (found, printed) = apart(&[("%w = gather", "%w0 = gather"), ("%t = tanh", guard)]);
+    assert_eq!(found, (1, 1), "{printed}");
+    for (what, change, want) in [
+        ("the smallest", ("direction = GT", "direction = LT"), (0, 0)),
+        ("the next expert's weight", ("select %negative, %fromend, %i", "select %negative, %i, %fromend"), (0, 0)),
+        ("the place before the row", ("concatenate %row, %place", "concatenate %place, %row"), (0, 0)),
+        ("another row's weight", ("%row = iota {dim = 0", "%row = iota {dim = 1"), (0, 0)),
+        ("added up elsewhere", ("scatter %none, %vectors, %dw", "scatter %none, %others, %dw"), (1, 0)),
+        ("the last wins", ("{combine = sum", "{combine = replace"), (1, 0)),
+        ("to something else", ("splat f32[5,4] 0.0", "splat f32[5,4] 1.0"), (1, 0)),
+    ] {
+        let others = ("%w = gather", "%others = reverse %vectors {dims = [0]} : i32[5,2,2]\n  %w = gather");
+        let (found, printed) = apart(&[change, others]);
+        assert_eq!(found, want, "{what} {printed}");
     }
 }

@@ -10,7 +10,7 @@ use msc_tests::near::judge::{Recognised, recognised};
 use msc_tests::near::table::{Budget, judged, made, markdown, wrong};
 
 /// The fixtures with data.
-const STEPS: [&str; 7] = [
+const STEPS: [&str; 9] = [
     "llama_torchax_tiny",
     "llama_torchxla_tiny_const",
     "llama_lora",
@@ -18,6 +18,8 @@ const STEPS: [&str; 7] = [
     "llama_maxtext_fsdp2_tp2_tiny",
     "gpt2_dropout_flax_tiny",
     "qwen2_torchax_bf16master_tiny",
+    "moe_capacity_jax",
+    "moe_ragged_jax",
 ];
 
 fn subject(name: &str) -> Subject {

@@ -44,6 +44,11 @@ pub fn page(e: &Examined) -> String {
     for (region, sites) in e.report.regions.iter().zip(&by_region) {
         of_region(e, region, sites, &mut out);
     }
+    let loops = sites::loops(e);
+    if !loops.is_empty() {
+        out.push_str("<h2>Loops over microbatches</h2>\n");
+        loops.iter().for_each(|s| of_site(s, &mut out));
+    }
     out.push_str("<h2>What came near</h2>\n");
     near(e, &mut out);
     out.push_str("</body></html>\n");
@@ -66,35 +71,36 @@ fn of_region(e: &Examined, region: &RegionReport, sites: &[Site], out: &mut Stri
         picture(e, spec.graph, out);
     }
     out.push_str("</div>\n");
-    for s in sites {
-        let _ = write!(
-            out,
-            "<details><summary><b>{}</b> at {} in @{}</summary>",
-            s.operation,
-            escaped(&s.location),
-            escaped(&s.graph)
-        );
-        if !s.attributes.is_empty() {
-            let _ = write!(out, "<p>with {}</p>", escaped(&s.attributes));
-        }
-        let how = if s.probe { "found by its shape and tried on numbers: " } else { "rule " };
-        let _ = write!(out, "<p>{how}{}", escaped(&s.rule));
-        for f in &s.formulas {
-            let _ = write!(out, "<br><code>{}</code>", escaped(f));
-        }
-        out.push_str("</p><table>");
-        s.inputs.iter().for_each(|c| border("takes", c, out));
-        s.outputs.iter().for_each(|c| border("gives", c, out));
-        out.push_str("</table>");
-        if !s.links.is_empty() {
-            out.push_str("<p>spelled otherwise on the way:</p><table>");
-            for l in &s.links {
-                row(&[&l.rule, &l.formula, &l.location], out);
-            }
-            out.push_str("</table>");
-        }
-        out.push_str("</details>\n");
+    sites.iter().for_each(|s| of_site(s, out));
+}
+
+fn of_site(s: &Site, out: &mut String) {
+    let _ = write!(
+        out,
+        "<details><summary><b>{}</b> at {} in @{}</summary>",
+        s.operation,
+        escaped(&s.location),
+        escaped(&s.graph)
+    );
+    if !s.attributes.is_empty() {
+        let _ = write!(out, "<p>with {}</p>", escaped(&s.attributes));
     }
+    let _ = write!(out, "<p>{} {}", s.decided, escaped(&s.rule));
+    for f in &s.formulas {
+        let _ = write!(out, "<br><code>{}</code>", escaped(f));
+    }
+    out.push_str("</p><table>");
+    s.inputs.iter().for_each(|c| border("takes", c, out));
+    s.outputs.iter().for_each(|c| border("gives", c, out));
+    out.push_str("</table>");
+    if !s.links.is_empty() {
+        out.push_str("<p>spelled otherwise on the way:</p><table>");
+        for l in &s.links {
+            row(&[&l.rule, &l.formula, &l.location], out);
+        }
+        out.push_str("</table>");
+    }
+    out.push_str("</details>\n");
 }
 
 fn border(what: &str, c: &Cut, out: &mut String) {

@@ -10,6 +10,7 @@ use msc_passes::recognise::RegionReport;
 use msc_passes::recognise::accumulation::{Accumulation, NAME};
 use msc_passes::recognise::engine::run::{CutValue, Made, Reason};
 use msc_passes::recognise::engine::{At, Tag};
+use msc_passes::recognise::why::{Decided, decided};
 use serde::Serialize;
 use std::fmt::Write;
 
@@ -41,8 +42,8 @@ pub struct Site {
     pub executed: u64,
     /// The rule or probe that found it.
     pub rule: String,
-    /// Whether a probe proposed it, and numbers decided.
-    pub probe: bool,
+    /// How it was decided that it is there.
+    pub decided: String,
     /// Whether it has the same bits, or is equal but for rounding.
     pub exact: bool,
     /// Inputs, in operand order.
@@ -60,7 +61,7 @@ pub struct Site {
 /// All sites, by operation and place.
 pub fn all(e: &Examined) -> Vec<Site> {
     let mut out: Vec<Site> = by_region(e).into_iter().flatten().collect();
-    out.extend(e.report.accumulations.iter().map(|a| loop_site(e, a)));
+    out.extend(loops(e));
     out.sort_by(|a, b| a.operation.cmp(&b.operation));
     out
 }
@@ -106,7 +107,7 @@ fn site(e: &Examined, region: &RegionReport, names: &Names<'_>, chains: &Chains,
         executions: names.executions(part),
         executed: region.executed,
         rule: r.rule.to_string(),
-        probe: formulas.is_empty(),
+        decided: how(r.rule).to_string(),
         exact: r.tag == Tag::Exact,
         inputs,
         outputs,
@@ -114,6 +115,20 @@ fn site(e: &Examined, region: &RegionReport, names: &Names<'_>, chains: &Chains,
         links: chains.links(region, names, r),
         mentions,
     }
+}
+
+/// What was done to decide that an operation is there, before the name of what did it.
+fn how(rule: &str) -> &'static str {
+    match decided(rule) {
+        Decided::Pattern => "rule",
+        Decided::Tried => "found by its shape and tried on numbers: probe",
+        Decided::Read => "read off op by op: probe",
+    }
+}
+
+/// All loops over microbatches.
+pub(super) fn loops(e: &Examined) -> Vec<Site> {
+    e.report.accumulations.iter().map(|a| loop_site(e, a)).collect()
 }
 
 /// A loop over microbatches: what it hands on, by carry.
@@ -139,7 +154,7 @@ fn loop_site(e: &Examined, a: &Accumulation) -> Site {
         executions: format!("{} times a step, each of {} trips", a.executed, a.microbatches),
         executed: a.executed,
         rule: "gradient-accumulation".to_string(),
-        probe: false,
+        decided: how("gradient-accumulation").to_string(),
         exact: true,
         inputs: batched.collect(),
         outputs: outputs.collect(),
@@ -207,9 +222,8 @@ impl Site {
         if !self.attributes.is_empty() {
             let _ = writeln!(out, "  with {}", self.attributes);
         }
-        let how = if self.probe { "found by its shape and tried on numbers: probe" } else { "rule" };
         let tag = if self.exact { "the same bits" } else { "equal but for the rounding of sums" };
-        let _ = writeln!(out, "  {how} {}; {tag}", self.rule);
+        let _ = writeln!(out, "  {} {}; {tag}", self.decided, self.rule);
         if chain {
             self.way(&mut out);
         }

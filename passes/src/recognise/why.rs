@@ -76,6 +76,57 @@ pub fn operation_of(rule: &str) -> Option<&'static str> {
     OPERATIONS.iter().filter(fits).max_by_key(|op| op.len()).copied()
 }
 
+/// How it is decided that an operation is there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Decided {
+    /// By a pattern.
+    Pattern,
+    /// By numbers: the part of the program and the operation were run on random inputs.
+    Tried,
+    /// By reading all of it exactly, op by op.
+    Read,
+}
+
+/// How a rule or probe decides.
+pub fn decided(rule: &str) -> Decided {
+    const READ: &[&str] = &[
+        "dropout",
+        "embedding",
+        "gradient-accumulation",
+        "grouped-matmul",
+        "lion",
+        "moe-permute",
+        "moe-route-apart",
+        "moe-sort",
+        "sgd",
+        "sum-of-squares",
+    ];
+    const TRIED: &[&str] = &[
+        "attention",
+        "clip",
+        "cross-entropy",
+        "moe-balance",
+        "moe-combine",
+        "moe-dispatch",
+        "moe-load",
+        "moe-permute-grad",
+        "moe-route",
+        "moe-unpermute",
+        "moe-z-loss",
+        "rope",
+        "softmax",
+    ];
+    let longest = |names: &[&'static str]| {
+        let fits = |n: &&&str| rule.strip_prefix(**n).is_some_and(|r| r.is_empty() || r.starts_with('-'));
+        names.iter().filter(fits).map(|n| n.len()).max()
+    };
+    match (longest(READ), longest(TRIED)) {
+        (None, None) => Decided::Pattern,
+        (read, tried) if read > tried => Decided::Read,
+        _ => Decided::Tried,
+    }
+}
+
 /// Whether refusals of a rule concern an operation.
 pub fn concerns(rule: &str, operation: &str) -> bool {
     operation_of(rule) == Some(operation) || rule == "rope" && operation == "rope_grad"
@@ -137,6 +188,25 @@ mod tests {
             ("rope", "rope"),
         ] {
             assert_eq!(operation_of(rule), Some(operation));
+        }
+    }
+
+    /// Every pattern rule is told as one, and no other.
+    #[test]
+    fn rules_decide_by_patterns() {
+        for r in rules::named() {
+            assert_eq!(decided(r.name), Decided::Pattern, "{}", r.name);
+        }
+        for (rule, how) in [
+            ("moe-permute", Decided::Read),
+            ("moe-permute-grad", Decided::Tried),
+            ("moe-route-grad", Decided::Tried),
+            ("moe-route-apart-grad", Decided::Read),
+            ("grouped-matmul-grad-ragged", Decided::Read),
+            ("embedding-grad", Decided::Read),
+            ("clip", Decided::Tried),
+        ] {
+            assert_eq!(decided(rule), how, "{rule}");
         }
     }
 }

@@ -2,10 +2,11 @@
 //! must compute what went in; where the edit changed an operation's meaning, it must not be reported as before.
 //!
 //! Families are the mutants' ([`crate::mutants`]) that touch a named operation, and some of their own: [`norm`],
-//! [`scores`], [`activation`], [`optimizer`].
+//! [`scores`], [`activation`], [`optimizer`], [`experts`].
 
 mod activation;
 pub mod covers;
+mod experts;
 pub mod judge;
 mod norm;
 mod optimizer;
@@ -37,7 +38,7 @@ pub struct NearMiss {
     pub must: Must,
 }
 
-const MUTATORS: &[Mutator] = &[norm::near, scores::near, activation::near, optimizer::near];
+const MUTATORS: &[Mutator] = &[norm::near, scores::near, activation::near, optimizer::near, experts::near];
 
 /// What edits of a family do.
 fn must(m: &Mutant) -> Must {

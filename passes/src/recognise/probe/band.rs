@@ -334,7 +334,7 @@ impl<'v, V: Values> Bands<'v, V> {
             Some(out.first()?.data.get_f64(0))
         };
         if forms.iter().any(|f| matches!(f, Form::Affine { .. })) {
-            return affine(op, forms, (types[0], ty.dtype), &scalar);
+            return affine(op, forms, (types[0], ty), &scalar);
         }
         let steps: Vec<&Steps> = forms
             .iter()
@@ -377,9 +377,14 @@ fn limit(t: DType) -> f64 {
 fn affine(
     op: &Op,
     forms: &[Form],
-    (from, to): (DType, DType),
+    (from, ty): (DType, &TensorType),
     scalar: &dyn Fn(&[f64]) -> Option<f64>,
 ) -> Option<Form> {
+    // Where a condition is the same everywhere, so is the choice.
+    if let (Op::Select(Select::Select), Some(Form::Uniform(v))) = (op, forms.first()) {
+        return forms.get(if *v == 0.0 { 2 } else { 1 }).cloned();
+    }
+    let to = ty.dtype;
     let parts = |f: &Form| match f {
         Form::Affine { coefficients, offset } => Some((coefficients.clone(), *offset)),
         Form::Uniform(v) if v.fract() == 0.0 && v.abs() <= limit(from) => Some((BTreeMap::new(), *v as i64)),
@@ -411,9 +416,21 @@ fn affine(
             BinaryKind::Subtract => combine(-1).filter(fits).map(made),
             _ => None,
         },
-        Op::Compare(_) => {
+        Op::Compare(x) => {
             let (c, offset) = combine(-1)?;
             let of = |t: i64| scalar(&[t.checked_add(offset)? as f64, 0.0]);
+            // The difference grows with each index, or falls: the same at both ends is the same in between.
+            let ends = |(lo, hi): (i64, i64), (&d, &x): (&usize, &i64)| {
+                let far = x.checked_mul(ty.shape[d] as i64 - 1)?;
+                Some((lo.checked_add(far.min(0))?, hi.checked_add(far.max(0))?))
+            };
+            if let Some((lo, hi)) = c.iter().try_fold((0, 0), ends)
+                && !matches!(x.direction, Direction::Eq | Direction::Ne)
+                && let (Some(a), Some(b)) = (of(lo), of(hi))
+                && a == b
+            {
+                return Some(Form::Uniform(a));
+            }
             let &[(rows, p), (cols, q)] = c.into_iter().collect::<Vec<_>>().as_slice() else { return None };
             if p.abs() != 1 || p + q != 0 {
                 return None;

@@ -7,7 +7,7 @@ use crate::recognise::engine::build::Builder;
 use crate::recognise::engine::region::{ByClass, Region};
 use crate::recognise::engine::rule::{MultiOutput, Tag, WhyNot};
 use crate::recognise::engine::run::{CutValue, Reason, Run, introduce_by};
-use crate::recognise::engine::term::{Graph, Node};
+use crate::recognise::engine::term::Graph;
 use egg::Id;
 use msc_ir::Op;
 
@@ -32,8 +32,9 @@ pub(crate) fn unite(
 ) -> Result<Id, WhyNot> {
     let (op, unions) = added(graph, region, p, found, forward)?;
     let tuple = op.tuple;
-    let reason =
-        |graph: &Graph, op: &MultiOutput| reason(graph, region, &region.values_by_class(graph), p, found, op);
+    let reason = |graph: &Graph, op: &MultiOutput| {
+        reason(graph, region, &region.values_by_class(graph), p, (found, forward), op)
+    };
     introduce_by(graph, region, found.rule, (op, unions), reason, run)?;
     Ok(tuple)
 }
@@ -55,7 +56,7 @@ pub(crate) fn unite_all(
     graph.rebuild();
     let values = region.values_by_class(graph);
     for (found, (op, _)) in all.iter().zip(&made) {
-        run.reasons.extend(reason(graph, region, &values, p, found, op));
+        run.reasons.extend(reason(graph, region, &values, p, (found, None), op));
         *run.applied.entry(found.rule).or_insert(0) += 1;
     }
     for (a, b) in made.into_iter().flat_map(|(_, unions)| unions) {
@@ -107,7 +108,7 @@ fn reason(
     region: &Region,
     values: &ByClass,
     p: &Program<'_>,
-    found: &Found,
+    (found, forward): (&Found, Option<Id>),
     op: &MultiOutput,
 ) -> Option<Reason> {
     let of = |name, value: Index, result, layout: &[Op], ty| -> Option<CutValue> {
@@ -122,11 +123,8 @@ fn reason(
     for (o, &(_, c)) in found.operands.iter().zip(&op.inputs) {
         inputs.push(of(o.name, o.cut.0, 0, &o.cut.1, ty(c)?)?);
     }
-    for &(name, c) in &op.inputs[found.operands.len()..] {
-        let given_by = graph[c].nodes.iter().find_map(|n| match n {
-            Node::Project { index, tuple } => Some((graph.find(tuple[0]), *index)),
-            _ => None,
-        });
+    for (&(name, c), &(_, index)) in op.inputs[found.operands.len()..].iter().zip(&found.given) {
+        let given_by = forward.map(|tuple| (graph.find(tuple), index));
         let source = "a result of the forward op".to_string();
         inputs.push(CutValue { given_by, ..CutValue::of((name, 0), ty(c)?, Vec::new(), &[], source) });
     }

@@ -248,7 +248,10 @@ impl Look<'_> {
                 return None;
             }
             match self.def(v) {
-                Some((op, operands)) if op.callees().is_empty() => {
+                // What is sorted or summed by windows is of the operands, whatever graph compares or adds them.
+                Some((op, operands))
+                    if op.callees().is_empty() || matches!(op, Op::Sort(_) | Op::Windowed(_)) =>
+                {
                     todo.extend(operands.iter().map(|&o| self.seen(o)));
                 }
                 _ => {

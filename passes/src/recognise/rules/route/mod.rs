@@ -1,6 +1,8 @@
 //! The choice of experts and its gradient, as a probe: scores that are sorted along one dimension with their places, of
 //! which the first few are kept, and what is computed from them.
 
+mod apart;
+
 use crate::recognise::engine::region::Region;
 use crate::recognise::engine::run::Run;
 use crate::recognise::engine::term::Graph;
@@ -43,14 +45,16 @@ pub fn probe(graph: &mut Graph, region: &Region, run: &mut Run) {
             }
         }
     }
+    let known: BTreeSet<Index> = pairs.iter().map(|(f, _)| f.operands[0].value).collect();
+    pairs.extend(apart::found(&program, &graph.analysis.module, &known));
     for (found, grad) in pairs {
         match unite(graph, region, &program, &found, None, run) {
-            Err(why) => refused.push(("moe-route", why.to_string())),
+            Err(why) => refused.push((found.rule, why.to_string())),
             Ok(tuple) => {
                 if let Some(g) = grad
                     && let Err(why) = unite(graph, region, &program, &g, Some(tuple), run)
                 {
-                    refused.push(("moe-route-grad", why.to_string()));
+                    refused.push((g.rule, why.to_string()));
                 }
             }
         }
