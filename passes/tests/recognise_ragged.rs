@@ -118,7 +118,10 @@ fn rows_that_are_padded() {
     // Filled up with something else, or in front, it is another product.
     for (from, to) in [
         ("%xp = pad %x, %zero", "%two = constant {value = splat f32[] 2.0} : f32[]\n  %xp = pad %x, %two"),
-        ("%xp = pad %x, %zero {high = [7, 0], interior = [0, 0], low = [0, 0]}", "%xp = pad %x, %zero {high = [0, 0], interior = [0, 0], low = [7, 0]}"),
+        (
+            "%xp = pad %x, %zero {high = [7, 0], interior = [0, 0], low = [0, 0]}",
+            "%xp = pad %x, %zero {high = [0, 0], interior = [0, 0], low = [7, 0]}",
+        ),
     ] {
         let (after, _) = recognised(&numbered(&padded.replace(from, to)), BOUNDS);
         let printed = text::print(&after);
@@ -137,17 +140,67 @@ fn a_gradient_without_its_forward() {
 #[test]
 fn near_misses() {
     for (what, changes) in [
-        ("the row behind each run", vec![("%before = compare %row, %to {direction = LT}", "%before = compare %row, %to {direction = LE}")]),
-        ("without each run's first row", vec![("%after = compare %from, %row {direction = LE}", "%after = compare %from, %row {direction = LT}")]),
+        (
+            "the row behind each run",
+            vec![(
+                "%before = compare %row, %to {direction = LT}",
+                "%before = compare %row, %to {direction = LE}",
+            )],
+        ),
+        (
+            "without each run's first row",
+            vec![(
+                "%after = compare %from, %row {direction = LE}",
+                "%after = compare %from, %row {direction = LT}",
+            )],
+        ),
         ("either", vec![("%in = and %after, %before", "%in = or %after, %before")]),
-        ("lengths shifted by one run", vec![("%starts = subtract %ends, %sizes", "%other = reverse %sizes {dims = [0]} : i32[4]\n  %starts = subtract %ends, %other")]),
-        ("runs from the end", vec![("low = [3], stride", "low = [0], stride"), ("high = [0], low = [0]", "high = [3], low = [0]")]),
-        ("rows outside are not zero", vec![("%zx = constant {value = splat f32[4,9,3] 0.0}", "%zx = constant {value = splat f32[4,9,3] 1.0}"), ("%zy = constant {value = splat f32[4,9,5] 0.0}", "%zy = constant {value = splat f32[4,9,5] 1.0}")]),
+        (
+            "lengths shifted by one run",
+            vec![(
+                "%starts = subtract %ends, %sizes",
+                "%other = reverse %sizes {dims = [0]} : i32[4]\n  %starts = subtract %ends, %other",
+            )],
+        ),
+        (
+            "runs from the end",
+            vec![
+                ("low = [3], stride", "low = [0], stride"),
+                ("high = [0], low = [0]", "high = [3], low = [0]"),
+            ],
+        ),
+        (
+            "rows outside are not zero",
+            vec![
+                (
+                    "%zx = constant {value = splat f32[4,9,3] 0.0}",
+                    "%zx = constant {value = splat f32[4,9,3] 1.0}",
+                ),
+                (
+                    "%zy = constant {value = splat f32[4,9,5] 0.0}",
+                    "%zy = constant {value = splat f32[4,9,5] 1.0}",
+                ),
+            ],
+        ),
     ] {
         let (all, printed) = counts(&changes);
         assert_eq!(all, [0, 0], "{what} {printed}");
     }
     // Of other matrices or rows: the products stay, and are no gradient.
-    expect("dw of other rows", &[("%dw = dot_general %xr, %dyr", "%xo = broadcast_in_dim %x0 {dims = [1, 2], shape = [4, 9, 3]} : f32[4,9,3]\n  %xz = select %inx, %xo, %zx : f32[4,9,3]\n  %dw = dot_general %xz, %dyr")], [1, 1]);
-    expect("dx of other matrices", &[("%dx = dot_general %dyr, %w ", "%v = reverse %w {dims = [0]} : f32[4,3,5]\n  %dx = dot_general %dyr, %v ")], [1, 1]);
+    expect(
+        "dw of other rows",
+        &[(
+            "%dw = dot_general %xr, %dyr",
+            "%xo = broadcast_in_dim %x0 {dims = [1, 2], shape = [4, 9, 3]} : f32[4,9,3]\n  %xz = select %inx, %xo, %zx : f32[4,9,3]\n  %dw = dot_general %xz, %dyr",
+        )],
+        [1, 1],
+    );
+    expect(
+        "dx of other matrices",
+        &[(
+            "%dx = dot_general %dyr, %w ",
+            "%v = reverse %w {dims = [0]} : f32[4,3,5]\n  %dx = dot_general %dyr, %v ",
+        )],
+        [1, 1],
+    );
 }

@@ -152,10 +152,14 @@ fn weights_apart_from_what_chooses() {
     assert!(printed.contains("apart = true"), "{printed}");
     // One dimension of the batch each for rows.
     let picked = [
-        ("%w = gather %s, %vectors {collapsed_slice_dims = [0, 1], index_vector_dim = 2, offset_dims = [], operand_batching_dims = [], slice_sizes = [1, 1], start_index_map = [0, 1], start_indices_batching_dims = []}",
-         "%w = gather %s, %place {collapsed_slice_dims = [1], index_vector_dim = 2, offset_dims = [], operand_batching_dims = [0], slice_sizes = [1, 1], start_index_map = [1], start_indices_batching_dims = [0]}"),
-        ("%ds = scatter %none, %vectors, %dw {combine = sum, index_vector_dim = 2, input_batching_dims = [], inserted_window_dims = [0, 1], scatter_dims_to_operand_dims = [0, 1], scatter_indices_batching_dims = []",
-         "%ds = scatter %none, %place, %dw {combine = sum, index_vector_dim = 2, input_batching_dims = [0], inserted_window_dims = [1], scatter_dims_to_operand_dims = [1], scatter_indices_batching_dims = [0]"),
+        (
+            "%w = gather %s, %vectors {collapsed_slice_dims = [0, 1], index_vector_dim = 2, offset_dims = [], operand_batching_dims = [], slice_sizes = [1, 1], start_index_map = [0, 1], start_indices_batching_dims = []}",
+            "%w = gather %s, %place {collapsed_slice_dims = [1], index_vector_dim = 2, offset_dims = [], operand_batching_dims = [0], slice_sizes = [1, 1], start_index_map = [1], start_indices_batching_dims = [0]}",
+        ),
+        (
+            "%ds = scatter %none, %vectors, %dw {combine = sum, index_vector_dim = 2, input_batching_dims = [], inserted_window_dims = [0, 1], scatter_dims_to_operand_dims = [0, 1], scatter_indices_batching_dims = []",
+            "%ds = scatter %none, %place, %dw {combine = sum, index_vector_dim = 2, input_batching_dims = [0], inserted_window_dims = [1], scatter_dims_to_operand_dims = [1], scatter_indices_batching_dims = [0]",
+        ),
     ];
     assert_eq!(apart(&picked).0, (1, 1), "{}", apart(&picked).1);
     // Guarded by what always holds.
@@ -170,7 +174,11 @@ fn weights_apart_from_what_chooses() {
     assert_eq!(found, (1, 1), "{printed}");
     for (what, change, want) in [
         ("the smallest", ("direction = GT", "direction = LT"), (0, 0)),
-        ("the next expert's weight", ("select %negative, %fromend, %i", "select %negative, %i, %fromend"), (0, 0)),
+        (
+            "the next expert's weight",
+            ("select %negative, %fromend, %i", "select %negative, %i, %fromend"),
+            (0, 0),
+        ),
         ("the place before the row", ("concatenate %row, %place", "concatenate %place, %row"), (0, 0)),
         ("another row's weight", ("%row = iota {dim = 0", "%row = iota {dim = 1"), (0, 0)),
         ("added up elsewhere", ("scatter %none, %vectors, %dw", "scatter %none, %others, %dw"), (1, 0)),

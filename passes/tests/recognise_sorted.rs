@@ -59,8 +59,7 @@ graph @main(%s: f32[6,4], %x: f32[6,3], %dy: f32[6,3]) {
 }
 "#;
 
-const ALL: [&str; 5] =
-    ["moe_sort", "moe_permute", "moe_permute_grad", "moe_unpermute", "moe_unpermute_grad"];
+const ALL: [&str; 5] = ["moe_sort", "moe_permute", "moe_permute_grad", "moe_unpermute", "moe_unpermute_grad"];
 
 const BOUNDS: Bounds = Bounds { modes: &[(Mode::Spec, 1e-5), (Mode::Wide, 1e-9)], replay: 4e-6 };
 
@@ -101,13 +100,16 @@ fn gathers_alone() {
     let rows = "%wide = broadcast_in_dim %x {dims = [0, 2], shape = [6, 2, 3]} : f32[6,2,3]
   %twice = reshape %wide {shape = [12, 3]} : f32[12,3]
   %rows = gather %twice, %order ";
-    let dout = format!("  %again, %order3 = sort %place, %counted {{comparator = @ascending, dim = 0, stable = true}} : i32[12], i32[12]\n  %dout = gather %deach, %order3 {ROWS}");
-    let dx = format!("  %dback0 = gather %drows, %place {ROWS}\n  %dback = reshape %dback0 {{shape = [6, 2, 3]}} : f32[6,2,3]\n  %dx = reduce %dback {{dims = [1], monoid = sum}} : f32[6,3]");
-    let changes =
-        [("%rows = gather %x, %at ", rows), (line("dout"), &dout), (line("dx"), &dx)];
+    let dout = format!(
+        "  %again, %order3 = sort %place, %counted {{comparator = @ascending, dim = 0, stable = true}} : i32[12], i32[12]\n  %dout = gather %deach, %order3 {ROWS}"
+    );
+    let dx = format!(
+        "  %dback0 = gather %drows, %place {ROWS}\n  %dback = reshape %dback0 {{shape = [6, 2, 3]}} : f32[6,2,3]\n  %dx = reduce %dback {{dims = [1], monoid = sum}} : f32[6,3]"
+    );
+    let changes = [("%rows = gather %x, %at ", rows), (line("dout"), &dout), (line("dx"), &dx)];
     let printed = expect("gathers", &changes, [1; 5]);
     let main = &printed[printed.find("graph @main").expect("main")..];
-    assert!(!main.contains("gather") && !main.contains("sort %"), "{printed}");
+    assert!(!main.contains("gather") && !main.contains(" sort %"), "{printed}");
 }
 
 /// The inverse as places that are put where the order says; weights that are multiplied, and summed.
@@ -139,15 +141,59 @@ fn other_spellings() {
     assert!(!main.contains("select"), "{printed}");
 }
 
+/// Experts that compute in fewer bits than the weights have: rows become wider before they are weighed, gradients narrower after.
+#[test]
+fn narrow_rows() {
+    let narrow = |name: &str| line(name).replace("f32[12,3]", "bf16[12,3]");
+    let (back, zeros, dout) = (narrow("back"), narrow("zeros"), narrow("dout"));
+    let each = "  %each0 = reshape %back {shape = [6, 2, 3]} : bf16[6,2,3]
+  %each = convert %each0 {dtype = f32} : f32[6,2,3]";
+    let deach = "  %deach2 = reshape %deach1 {shape = [12, 3]} : f32[12,3]
+  %deach = convert %deach2 {dtype = bf16} : bf16[12,3]";
+    let out = "  %out0 = tanh %rows : f32[12,3]\n  %out = convert %out0 {dtype = bf16} : bf16[12,3]";
+    let drows =
+        "  %dout0 = convert %dout {dtype = f32} : f32[12,3]\n  %drows = multiply %dout0, %out0 : f32[12,3]";
+    let changes = [
+        (line("back"), back.as_str()),
+        (line("zeros"), &zeros),
+        (line("dout"), &dout),
+        (line("each"), each),
+        (line("deach"), deach),
+        (line("out"), out),
+        (line("drows"), drows),
+    ];
+    expect("narrow rows", &changes, [1; 5]);
+    // Weighed in few bits, and wider only then: another rounding.
+    let early = "  %wn = convert %w {dtype = bf16} : bf16[6,2]
+  %yn = dot_general %each0, %wn {dtype = bf16, lhs_batch = [0], lhs_contract = [1], rhs_batch = [0], rhs_contract = [1]} : bf16[6,3]
+  %y = convert %yn {dtype = f32} : f32[6,3]";
+    let printed = expect("rounded before", &[&changes[..], &[(line("y"), early)]].concat(), [1; 5]);
+    assert!(printed.contains("= moe_unpermute %") && printed.contains("bf16[6,3]"), "{printed}");
+}
+
 #[test]
 fn near_misses() {
     let none = [0; 5];
     // Another sort is no order of choices.
-    expect("not stable", &[("%flat, %counted {comparator = @ascending, dim = 0, stable = true}", "%flat, %counted {comparator = @ascending, dim = 0, stable = false}")], none);
-    expect("the last expert first", &[("compare %a, %b {direction = LT}", "compare %a, %b {direction = GT}")], none);
+    expect(
+        "not stable",
+        &[(
+            "%flat, %counted {comparator = @ascending, dim = 0, stable = true}",
+            "%flat, %counted {comparator = @ascending, dim = 0, stable = false}",
+        )],
+        none,
+    );
+    expect(
+        "the last expert first",
+        &[("compare %a, %b {direction = LT}", "compare %a, %b {direction = GT}")],
+        none,
+    );
     expect(
         "all first choices before all second ones",
-        &[("%flat = reshape %which {shape = [12]} : i32[12]", "%turned = transpose %which {permutation = [1, 0]} : i32[2,6]\n  %flat = reshape %turned {shape = [12]} : i32[12]")],
+        &[(
+            "%flat = reshape %which {shape = [12]} : i32[12]",
+            "%turned = transpose %which {permutation = [1, 0]} : i32[2,6]\n  %flat = reshape %turned {shape = [12]} : i32[12]",
+        )],
         none,
     );
     expect(
@@ -156,14 +202,40 @@ fn near_misses() {
         none,
     );
     // Tokens of another number of choices, or shifted by one: rows of other tokens.
-    expect("three choices", &[("%two = constant {value = splat i32[12] 2}", "%two = constant {value = splat i32[12] 3}")], [1, 0, 0, 1, 1]);
+    expect(
+        "three choices",
+        &[("%two = constant {value = splat i32[12] 2}", "%two = constant {value = splat i32[12] 3}")],
+        [1, 0, 0, 1, 1],
+    );
     let next = "%one = constant {value = splat i32[12] 1} : i32[12]\n  %token0 = divide %order, %two : i32[12]\n  %token = add %token0, %one : i32[12]";
     expect("the next token", &[(line("token").trim(), next)], [1, 0, 0, 1, 1]);
     // Back by the order, which is not its own inverse.
-    expect("back by the order", &[("%back = gather %out, %place ", "%back = gather %out, %order ")], [1, 1, 1, 0, 0]);
-    expect("its gradient by the order", &[("%dout = scatter %zeros, %place,", "%dout = scatter %zeros, %order,")], [1, 1, 1, 1, 0]);
-    expect("places reversed", &[("%back = gather %out, %place ", "%esalp = reverse %place {dims = [0]} : i32[12]\n  %back = gather %out, %esalp ")], [1, 1, 1, 0, 0]);
-    expect("the last row there wins", &[("%dx = scatter %tokens, %at, %drows {combine = sum", "%dx = scatter %tokens, %at, %drows {combine = replace")], [1, 1, 0, 1, 1]);
+    expect(
+        "back by the order",
+        &[("%back = gather %out, %place ", "%back = gather %out, %order ")],
+        [1, 1, 1, 0, 0],
+    );
+    expect(
+        "its gradient by the order",
+        &[("%dout = scatter %zeros, %place,", "%dout = scatter %zeros, %order,")],
+        [1, 1, 1, 1, 0],
+    );
+    expect(
+        "places reversed",
+        &[(
+            "%back = gather %out, %place ",
+            "%esalp = reverse %place {dims = [0]} : i32[12]\n  %back = gather %out, %esalp ",
+        )],
+        [1, 1, 1, 0, 0],
+    );
+    expect(
+        "the last row there wins",
+        &[(
+            "%dx = scatter %tokens, %at, %drows {combine = sum",
+            "%dx = scatter %tokens, %at, %drows {combine = replace",
+        )],
+        [1, 1, 0, 1, 1],
+    );
     let most = "%wwide = broadcast_in_dim %w {dims = [0, 1], shape = [6, 2, 3]} : f32[6,2,3]
   %weighed = multiply %wwide, %each : f32[6,2,3]
   %y = reduce %weighed {dims = [1], monoid = max} : f32[6,3]";

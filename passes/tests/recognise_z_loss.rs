@@ -88,17 +88,62 @@ fn other_spellings() {
   %dz = multiply %e, %eachs : f32[6,4]";
     expect("of the softmax", &[(dz, shares)], [1, 1]);
     // Without the maximum.
-    expect("as it is", &[("%less = subtract %x, %mosts : f32[6,4]\n", ""), ("%e = exponential %less", "%e = exponential %x"), ("%lse = add %log, %most : f32[6]\n", ""), ("%lse", "%log")], [1, 1]);
-    expect("of probabilities", &[("sort %x, %experts", "sort %p, %experts"), ("  %log = log", "  %log = log"), ("  %experts = iota", "  %px = logistic %x : f32[6,4]\n  %experts = iota"), ("sort %p,", "sort %px,")], [1, 1]);
+    expect(
+        "as it is",
+        &[
+            ("%less = subtract %x, %mosts : f32[6,4]\n", ""),
+            ("%e = exponential %less", "%e = exponential %x"),
+            ("%lse = add %log, %most : f32[6]\n", ""),
+            ("%lse", "%log"),
+        ],
+        [1, 1],
+    );
+    expect(
+        "of probabilities",
+        &[
+            ("sort %x, %experts", "sort %p, %experts"),
+            ("  %log = log", "  %log = log"),
+            ("  %experts = iota", "  %px = logistic %x : f32[6,4]\n  %experts = iota"),
+            ("sort %p,", "sort %px,"),
+        ],
+        [1, 1],
+    );
 }
 
 #[test]
 fn near_misses() {
     expect("another router's logits", &[("sort %x, %experts", "sort %other, %experts")], [0, 0]);
-    expect("cubes", &[("%total = reduce %square", "%cube = multiply %square, %lse : f32[6]\n  %total = reduce %cube")], [0, 0]);
-    expect("the maximum missing", &[("%square = multiply %lse, %lse", "%square = multiply %log, %log")], [0, 0]);
-    expect("the largest", &[("%total = reduce %square {dims = [0], monoid = sum}", "%total = reduce %square {dims = [0], monoid = max}")], [0, 0]);
-    expect("a sum over tokens inside", &[("%sum = reduce %e {dims = [1], monoid = sum}", "%sum = reduce %e {dims = [1], monoid = max}")], [0, 0]);
-    expect("a gradient without the logarithm", &[("%by = multiply %lse, %third", "%by = multiply %sum, %third")], [1, 0]);
-    expect("a gradient that is not normalised", &[("%each = divide %by, %sum", "%each = multiply %by, %sum")], [1, 0]);
+    expect(
+        "cubes",
+        &[("%total = reduce %square", "%cube = multiply %square, %lse : f32[6]\n  %total = reduce %cube")],
+        [0, 0],
+    );
+    expect(
+        "the maximum missing",
+        &[("%square = multiply %lse, %lse", "%square = multiply %log, %log")],
+        [0, 0],
+    );
+    expect(
+        "the largest",
+        &[(
+            "%total = reduce %square {dims = [0], monoid = sum}",
+            "%total = reduce %square {dims = [0], monoid = max}",
+        )],
+        [0, 0],
+    );
+    expect(
+        "a sum over tokens inside",
+        &[("%sum = reduce %e {dims = [1], monoid = sum}", "%sum = reduce %e {dims = [1], monoid = max}")],
+        [0, 0],
+    );
+    expect(
+        "a gradient without the logarithm",
+        &[("%by = multiply %lse, %third", "%by = multiply %sum, %third")],
+        [1, 0],
+    );
+    expect(
+        "a gradient that is not normalised",
+        &[("%each = divide %by, %sum", "%each = multiply %by, %sum")],
+        [1, 0],
+    );
 }

@@ -67,11 +67,11 @@ fn a_loop_over_microbatches_is_told_by_its_carries() {
     assert!(!near.contains("does not start"), "{near}");
 }
 
-#[test]
-fn the_page_stands_alone_and_its_tags_close() {
-    let page = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("explain.html");
+/// The page of a model, without anything from outside, and with every tag closed.
+fn page(name: &str) -> String {
+    let page = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.html"));
     let html = Some(page.clone());
-    told(ExplainOptions { model: model("llama_torchax_tiny"), html, ..ExplainOptions::default() });
+    told(ExplainOptions { model: model(name), html, ..ExplainOptions::default() });
     let text = std::fs::read_to_string(&page).expect("a page");
     for outside in ["http", "src=", "href=", "url(", "@import", "<script"] {
         assert!(!text.contains(outside), "{outside}");
@@ -86,7 +86,29 @@ fn the_page_stands_alone_and_its_tags_close() {
         }
     }
     assert!(open.is_empty(), "{open:?}");
+    text
+}
+
+#[test]
+fn the_page_stands_alone_and_its_tags_close() {
+    let text = page("llama_torchax_tiny");
     for said in ["<td>rms_norm</td><td>3</td><td>5</td>", "@layer_backward", "What came near"] {
+        assert!(text.contains(said), "{said}");
+    }
+    // What was done to decide: a pattern, numbers, or reading.
+    for said in
+        ["<p>rule rms-norm", "tried on numbers: probe attention", "read off op by op: probe embedding"]
+    {
+        assert!(text.contains(said), "{said}");
+    }
+    assert!(!text.contains("microbatches"));
+}
+
+#[test]
+fn the_page_tells_loops_over_microbatches() {
+    let text = page("llama_flax_scan_gradaccum_tiny");
+    let facts = "2 microbatches, 12 gradients summed and divided by 2 after the loop";
+    for said in ["<h2>Loops over microbatches</h2>", facts, "a slice each trip"] {
         assert!(text.contains(said), "{said}");
     }
 }

@@ -73,7 +73,10 @@ impl DeviceModel {
                 per(flops, self.cube_flops_per_ns).max(per(bytes, self.hbm_bytes_per_ns)) + self.launch_ps
             }
             Op::Fused(f)
-                if matches!(f.kind, FusedKind::GroupedMatmul { .. } | FusedKind::GroupedMatmulGrad { .. }) =>
+                if matches!(
+                    f.kind,
+                    FusedKind::GroupedMatmul { .. } | FusedKind::GroupedMatmulGrad { .. }
+                ) =>
             {
                 // Rows times what a row is multiplied by; the gradient does as much for rows and for matrices.
                 let (products, width, at) = match f.kind {

@@ -2,11 +2,10 @@
 
 use crate::mutants::Found;
 use crate::mutants::edit::{Change, Make, make, other, times};
-use crate::mutants::facts::{Facts, unary};
+use crate::mutants::facts::{Facts, is_view, unary};
 use msc_ir::op::Op;
 use msc_ir::ops::binary::BinaryKind;
 use msc_ir::ops::compare::Direction;
-use msc_ir::ops::convert::Convert;
 use msc_ir::ops::permute::Permute;
 use msc_ir::ops::slice::Slice;
 use msc_ir::ops::unary::UnaryKind;
@@ -105,18 +104,19 @@ fn compared(f: &Facts<'_>, id: OpId, d: &OpData, out: &mut Found<'_>) {
     let at = format!("%{}", d.results[0].0);
     match c.direction {
         Direction::Le | Direction::Lt => {
-            if let Some((i, n, _)) = f.with_scalar(d)
-                && n > 1.0
+            // A running count of tokens.
+            let counts = |v| f.root_def(v).is_some_and(|(_, x)| matches!(x.op, Op::Windowed(_)));
+            if let Some((i, _, count)) = f.with_scalar(d)
+                && counts(count)
             {
                 let more = make(|e, v| e.with(BinaryKind::Add, v, 1.0));
                 out.add(CAPACITY, at, vec![Change::Operand(id, i, more)]);
             }
         }
         Direction::Eq => {
-            let ramp = (0..2).find_map(|i| match f.root_def(d.operands[i]) {
-                Some((_, x)) => matches!(x.op, Op::Iota(_)).then_some(i),
-                None => None,
-            });
+            let is_ramp =
+                |i: &usize| f.root_def(d.operands[*i]).is_some_and(|(_, x)| matches!(x.op, Op::Iota(_)));
+            let ramp = (0..2).find(is_ramp);
             let last = ty.rank() - 1;
             if let Some(i) = ramp {
                 out.add(COUNTED, at, vec![Change::Operand(id, i, reversed(last))]);
@@ -135,8 +135,10 @@ fn counted(f: &Facts<'_>, d: &OpData, out: &mut Found<'_>) {
             out.add(SIZES, at, vec![Change::Uses(r, reversed(0))]);
         }
         Op::Reduce(s) if s.monoid == Monoid::Sum && ty.dtype.is_float() && ty.rank() > 0 => {
-            let converted = f.root_def(d.operands[0]).is_some_and(|(_, x)| {
-                matches!(x.op, Op::Convert(Convert::Value(_))) && !f.graph.ty(x.operands[0]).dtype.is_float()
+            let through = |d: &OpData| is_view(&d.op) || matches!(d.op, Op::Convert(_) | Op::Reduce(_));
+            let from = f.back(d.operands[0], through);
+            let converted = from.iter().any(|&v| {
+                f.def(v).is_some_and(|(_, x)| matches!(&x.op, Op::Compare(c) if c.direction == Direction::Eq))
             });
             if converted {
                 out.add(LOAD, at, vec![Change::Uses(r, reversed(ty.rank() - 1))]);

@@ -134,7 +134,8 @@ pub fn backward(module: &mut Module, types: &[TensorType], chosen: usize) -> Res
 /// Whether sorted rows and weights `[N,k]` fit tokens `[N,D]`.
 fn fits(tokens: [usize; 2], rows: &TensorType, w: &TensorType) -> bool {
     let &[n, k] = w.shape.as_slice() else { return false };
-    rows.dtype.is_float() && w.dtype == rows.dtype && n == tokens[0] && rows.shape.as_slice() == [n * k, tokens[1]]
+    let floats = rows.dtype.is_float() && w.dtype.is_float();
+    floats && n == tokens[0] && rows.shape.as_slice() == [n * k, tokens[1]]
 }
 
 /// `rows[M,D], w[N,k], place[M] → y[N,D]`.
@@ -149,9 +150,10 @@ pub fn unpermute(module: &mut Module, types: &[TensorType]) -> Result<Graph> {
         return Err(lacks());
     }
     let mut d = Definition::new(module, "moe_unpermute");
-    let (dtype, rows, w, place) = (rows.dtype, d.param(rows), d.param(w), d.param(place));
+    let (dtype, rows, w, place) = (w.dtype, d.param(rows), d.param(w), d.param(place));
     let back = d.rows(rows, place)?;
     let back = d.by_token(back, k)?;
+    let back = d.convert(back, dtype)?;
     let y = d.token_by_token(dtype, (back, w), (&[1], &[1]))?;
     Ok(d.finish(vec![y]))
 }
@@ -185,15 +187,16 @@ pub fn unpermute_grad(module: &mut Module, types: &[TensorType]) -> Result<Graph
     let [dy, rows, w, order, place] = types else { return Err(lacks()) };
     let (&[n, width], &[_, k]) = (dy.shape.as_slice(), w.shape.as_slice()) else { return Err(lacks()) };
     let m = n * k;
-    if !fits([n, width], rows, w) || dy.dtype != rows.dtype || !is_order(order, m) || !is_order(place, m) {
+    if !fits([n, width], rows, w) || dy.dtype != w.dtype || !is_order(order, m) || !is_order(place, m) {
         return Err(lacks());
     }
-    let dtype = dy.dtype;
+    let (dtype, narrow) = (w.dtype, rows.dtype);
     let mut d = Definition::new(module, "moe_unpermute_grad");
     let (dy, rows, w) = (d.param(dy), d.param(rows), d.param(w));
     let (order, place) = (d.param(order), d.param(place));
     let back = d.rows(rows, place)?;
     let back = d.by_token(back, k)?;
+    let back = d.convert(back, dtype)?;
     let dw = d.token_by_token(dtype, (dy, back), (&[1], &[2]))?;
     let wide = |dims: &[usize]| BroadcastInDim {
         shape: Shape::from_slice(&[n, k, width]),
@@ -201,6 +204,7 @@ pub fn unpermute_grad(module: &mut Module, types: &[TensorType]) -> Result<Graph
     };
     let (dy, w) = (d.op(wide(&[0, 2]), &[dy])?, d.op(wide(&[0, 1]), &[w])?);
     let each = d.op(Multiply, &[dy, w])?;
+    let each = d.convert(each, narrow)?;
     let each = d.op(Reshape { shape: Shape::from_slice(&[m, width]) }, &[each])?;
     let d_rows = d.rows(each, order)?;
     Ok(d.finish(vec![d_rows, dw]))

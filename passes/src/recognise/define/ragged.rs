@@ -28,7 +28,8 @@ impl Definition<'_> {
         let TensorType { dtype, shape } = self.ty(sizes);
         let n = shape[0];
         let compare = |direction| Compare { direction, total_order: false };
-        let spread = |shape: &Shape, dim| BroadcastInDim { shape: shape.clone(), dims: Shape::from_slice(&[dim]) };
+        let spread =
+            |shape: &Shape, dim| BroadcastInDim { shape: shape.clone(), dims: Shape::from_slice(&[dim]) };
         // ends[e] = Σ sizes[f], f ≤ e.
         let square = TensorType::new(dtype, [n, n]);
         let to = self.op(Iota { ty: square.clone(), dim: 0 }, &[])?;
@@ -99,9 +100,7 @@ pub fn backward(module: &mut Module, types: &[TensorType]) -> Result<Graph> {
     let [dy, x, w, sizes] = types else {
         return Err(IrError::ty("grouped_matmul_grad", format!("takes 4 operands, has {}", types.len())));
     };
-    let alike = fits(x, w, sizes)
-        && dy.dtype == x.dtype
-        && dy.shape.as_slice() == [x.shape[0], w.shape[2]];
+    let alike = fits(x, w, sizes) && dy.dtype == x.dtype && dy.shape.as_slice() == [x.shape[0], w.shape[2]];
     if !alike {
         return Err(IrError::ty("grouped_matmul_grad", format!("{dy}, {x}, {w} and {sizes} do not fit")));
     }

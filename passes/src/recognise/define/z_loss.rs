@@ -44,7 +44,8 @@ pub fn loss(module: &mut Module, types: &[TensorType], scale: Scalar) -> Result<
 /// # Errors
 /// If the types do not fit.
 pub fn backward(module: &mut Module, types: &[TensorType], scale: Scalar, seeded: bool) -> Result<Graph> {
-    let lacks = || IrError::ty("moe_z_loss_grad", format!("{types:?} are no logits of tokens with a gradient"));
+    let lacks =
+        || IrError::ty("moe_z_loss_grad", format!("{types:?} are no logits of tokens with a gradient"));
     let (seed, x_ty, lse_ty) = match (types, seeded) {
         ([x, lse], false) => (None, x, lse),
         ([d, x, lse], true) => (Some(d), x, lse),

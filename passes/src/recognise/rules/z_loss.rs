@@ -47,8 +47,7 @@ struct Gradient {
 /// Looks for such losses in a region and unites what is found.
 pub fn probe(graph: &mut Graph, region: &Region, run: &mut Run) {
     let routes = run.reasons.iter().filter(|r| matches!(r.fused.kind, FusedKind::MoeRoute(_)));
-    let scores: BTreeSet<At> =
-        routes.filter_map(|r| r.inputs.first()?.values.first()).copied().collect();
+    let scores: BTreeSet<At> = routes.filter_map(|r| r.inputs.first()?.values.first()).copied().collect();
     if scores.is_empty() {
         return;
     }
@@ -104,7 +103,8 @@ fn places(p: &Program<'_>, region: &Region, routed: &[Index], log: Index) -> Vec
     let Some((x, exp)) = summed(p, log).filter(|&(x, _)| is_routed(p, x, routed)) else { return out };
     // With the maximum added that was subtracted, or as it is.
     let adds = |&u: &Index| {
-        matches!(p.op(u), Some(Op::Binary(b)) if b.kind == BinaryKind::Add) && p.values[u].ty == p.values[log].ty
+        matches!(p.op(u), Some(Op::Binary(b)) if b.kind == BinaryKind::Add)
+            && p.values[u].ty == p.values[log].ty
     };
     let sums = p.values[log].users.iter().copied().filter(adds);
     for lse in sums.chain([log]) {
@@ -256,9 +256,9 @@ fn factor(p: &Program<'_>, module: &Module, place: &Place, dx: Index, seed: Opti
 
 fn decide(p: &Program<'_>, module: &Module, place: &Place) -> Result<Vec<Found>, String> {
     let mut found = tried(p, module, place, None)?;
-    let gradients = candidates(p, place).into_iter().filter_map(|(dx, seed)| {
-        Some(Gradient { dx, scale: factor(p, module, place, dx, seed)?, seed })
-    });
+    let gradients = candidates(p, place)
+        .into_iter()
+        .filter_map(|(dx, seed)| Some(Gradient { dx, scale: factor(p, module, place, dx, seed)?, seed }));
     for g in gradients {
         if let Ok(all) = tried(p, module, place, Some(&g)) {
             found = all;
@@ -268,7 +268,12 @@ fn decide(p: &Program<'_>, module: &Module, place: &Place) -> Result<Vec<Found>,
     Ok(found)
 }
 
-fn tried(p: &Program<'_>, module: &Module, place: &Place, grad: Option<&Gradient>) -> Result<Vec<Found>, String> {
+fn tried(
+    p: &Program<'_>,
+    module: &Module,
+    place: &Place,
+    grad: Option<&Gradient>,
+) -> Result<Vec<Found>, String> {
     let mut scratch = Module::new("trial");
     let mut params = vec![place.x];
     params.extend(grad.and_then(|g| g.seed));

@@ -205,7 +205,8 @@ fn are_runs(p: &Program<'_>, module: &Module, of: Index, start: Bound, end: Boun
         let most = [2, 5, 40, 1000][draw as usize % 4];
         let lengths: Vec<i64> = (0..n).map(|_| rng.below(most) as i64).collect();
         let data: Vec<f64> = lengths.iter().map(|&l| l as f64).collect();
-        let made = interp::run(&scratch, graph, &[Tensor::from_f64s(p.values[of].ty, &data)], Mode::Spec).ok()?;
+        let made =
+            interp::run(&scratch, graph, &[Tensor::from_f64s(p.values[of].ty, &data)], Mode::Spec).ok()?;
         let (starts, ends) = (made[0].data.to_f64s(), made[1].data.to_f64s());
         let mut sum = 0;
         for (e, &length) in lengths.iter().enumerate() {

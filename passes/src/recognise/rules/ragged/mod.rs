@@ -234,7 +234,8 @@ fn gradient(p: &Program<'_>, layers: &[Layer], grad: &Weights) -> Option<(Found,
             if [w[run], w[free], w[contract]] != [shape[of_run], shape[of_x], shape[of_dy]] {
                 continue;
             }
-            let forward = layers.iter().filter(|f| of(f, x) && f.w == g.w && f.w_dims == [run, free, contract]);
+            let forward =
+                layers.iter().filter(|f| of(f, x) && f.w == g.w && f.w_dims == [run, free, contract]);
             let fits = match forward.max_by_key(|f| f.y) {
                 Some(f) => f.y != g.y && precedes(p, f, g),
                 // The forward product may be somewhere else; its rows are not computed from the gradient.

@@ -31,7 +31,11 @@ struct Choice {
 }
 
 /// Routers of a program with their gradients, but for those that choose by `known` numbers.
-pub(super) fn found(p: &Program<'_>, module: &Module, known: &BTreeSet<Index>) -> Vec<(Found, Option<Found>)> {
+pub(super) fn found(
+    p: &Program<'_>,
+    module: &Module,
+    known: &BTreeSet<Index>,
+) -> Vec<(Found, Option<Found>)> {
     let mut out = Vec::new();
     for sort in 0..p.values.len() {
         let Some(mut c) = choice(p, module, sort).filter(|c| !known.contains(&c.x)) else { continue };
@@ -199,7 +203,13 @@ fn picks(p: &Program<'_>, c: &Choice, g: Index) -> bool {
         && op.offset_dims.is_empty()
         && op.slice_sizes.iter().all(|&n| n == 1)
         && p.values[g].ty.shape == p.values[c.i].ty.shape
-        && is_one_each(c, p, vectors, [batching, &op.start_index_map, &op.collapsed_slice_dims], op.index_vector_dim)
+        && is_one_each(
+            c,
+            p,
+            vectors,
+            [batching, &op.start_index_map, &op.collapsed_slice_dims],
+            op.index_vector_dim,
+        )
 }
 
 /// Whether a scatter adds one number for each place to zeros.

@@ -9,6 +9,7 @@ use crate::recognise::probe::program::{Index, Program};
 use crate::recognise::probe::trial::Trial;
 use msc_ir::factor::solve::{AtomId, AtomList};
 use msc_ir::ops::binary::BinaryKind;
+use msc_ir::ops::convert::Convert;
 use msc_ir::ops::fused::FusedKind;
 use msc_ir::ops::iota::Iota;
 use msc_ir::ops::reduce::Reduce;
@@ -44,7 +45,8 @@ fn repeated(p: &Program<'_>, i: Index, chosen: usize) -> Option<Index> {
     let wide = p.values[i].operands[0];
     let Some(Op::Broadcast(b)) = p.op(wide) else { return None };
     let x = p.values[wide].operands[0];
-    let fits = b.dims.as_slice() == [0, 2] && p.values[wide].ty.rank() == 3 && p.values[wide].ty.shape[1] == chosen;
+    let fits =
+        b.dims.as_slice() == [0, 2] && p.values[wide].ty.rank() == 3 && p.values[wide].ty.shape[1] == chosen;
     (fits && p.values[x].ty.rank() == 2).then_some(x)
 }
 
@@ -113,6 +115,18 @@ fn plain(name: &'static str, value: Index) -> Operand {
     Operand { name, value, ops: Vec::new(), cut: (value, Vec::new()) }
 }
 
+/// What a value is in another layout, or as another float type.
+fn base(p: &Program<'_>, mut i: Index) -> Index {
+    let is_float = |i: Index| p.values[i].ty.dtype.is_float();
+    loop {
+        i = behind_layout(p, i);
+        match (p.op(i), p.values[i].operands.first()) {
+            (Some(Op::Convert(Convert::Value(_))), Some(&from)) if is_float(i) && is_float(from) => i = from,
+            _ => return i,
+        }
+    }
+}
+
 /// The operands of a product, behind layout.
 fn factors(p: &Program<'_>, i: Index) -> Option<[Index; 2]> {
     let product = match p.op(i)? {
@@ -161,7 +175,7 @@ pub(super) fn found(
                         keep("moe-permute-grad", u, summed_rows(p, module, s, m, u));
                     }
                     let Some(both) = factors(p, u) else { continue };
-                    let Some(&other) = both.iter().find(|&&f| f != behind_layout(p, m.to)) else { continue };
+                    let Some(&other) = both.iter().find(|&&f| base(p, f) != base(p, m.to)) else { continue };
                     let n = p.values[other].ty.elements();
                     if n == s.all
                         && let Some(y) = summed(p, u, s.tokens() * width)
@@ -204,7 +218,7 @@ fn sum(from: Index, s: &Sorted, outputs: Vec<Output>) -> Found {
     }
 }
 
-/// What uses a value, in whatever layout.
+/// What uses a value, in whatever layout, or as another float type.
 fn uses(p: &Program<'_>, i: Index) -> Vec<Index> {
     let mut views = vec![i];
     let mut out = BTreeSet::new();
@@ -213,7 +227,8 @@ fn uses(p: &Program<'_>, i: Index) -> Vec<Index> {
         at += 1;
         for &u in &p.values[v].users {
             let same = p.values[u].ty.elements() == p.values[i].ty.elements();
-            if p.values[u].is_layout() && same && views.len() < MAX_VIEWS {
+            let converted = matches!(p.op(u), Some(Op::Convert(Convert::Value(d))) if d.is_float());
+            if (p.values[u].is_layout() || converted) && same && views.len() < MAX_VIEWS {
                 views.push(u);
             } else {
                 out.insert(u);
@@ -335,7 +350,7 @@ fn unpermute_grad(
 ) -> Result<Found, String> {
     // The same gradient goes to the rows, by their weights.
     let each = moves.iter().filter(|m| m.way == Way::ToOrder).find_map(|m| {
-        let [a, b] = factors(p, behind_layout(p, m.from))?;
+        let [a, b] = factors(p, base(p, m.from))?;
         match (a == dy, b == dy) {
             (true, false) => Some((m, b)),
             (false, true) => Some((m, a)),
@@ -351,11 +366,8 @@ fn unpermute_grad(
     let chosen: AtomList = mine.into_iter().filter(|a| !d.tokens.contains(a)).collect();
     let of_w = Dims { tokens: d.tokens.clone(), chosen, width: d.width.clone() };
     solved.slice.kept.extend(d.chosen.iter().chain(&of_w.chosen).copied());
-    let bounds = [
-        bound("dy", dy, d.token()),
-        bound("rows", back.to, d.rows()),
-        bound("w", w, of_w.weights()),
-    ];
+    let bounds =
+        [bound("dy", dy, d.token()), bound("rows", back.to, d.rows()), bound("w", w, of_w.weights())];
     let outputs = [(m.from, of_w.rows()), (dw, d.weights())];
     holds(&mut scratch, &solved, (&FusedKind::MoeUnpermuteGrad, 2), &bounds, &outputs)?;
     Ok(Found {
