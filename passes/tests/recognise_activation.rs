@@ -69,6 +69,27 @@ graph @main(%0: f32[4,6], %1: f32[4,6]) {
 }
 "#;
 
+/// The tanh form with x outside the sum, as Bloom has it, and no gradient.
+const GELU_FACTORED: &str = r#"module @step
+
+graph @main(%0: f32[4,6]) {
+  %1 = constant {value = splat f32[4,6] 0.5} : f32[4,6]
+  %2 = multiply %0, %1 : f32[4,6]
+  %3 = constant {value = splat f32[4,6] 0.79788456} : f32[4,6]
+  %4 = multiply %3, %0 : f32[4,6]
+  %5 = constant {value = splat f32[4,6] 0.044715} : f32[4,6]
+  %6 = multiply %5, %0 : f32[4,6]
+  %7 = multiply %6, %0 : f32[4,6]
+  %8 = constant {value = splat f32[4,6] 1.0} : f32[4,6]
+  %9 = add %8, %7 : f32[4,6]
+  %10 = multiply %4, %9 : f32[4,6]
+  %11 = tanh %10 : f32[4,6]
+  %12 = add %8, %11 : f32[4,6]
+  %13 = multiply %2, %12 : f32[4,6]
+  return %13
+}
+"#;
+
 /// The form with erfc, and exp(−x²/2) in the gradient.
 const GELU_ERF: &str = r#"module @step
 
@@ -179,6 +200,7 @@ fn gelu() {
         .replace("%7 = multiply %6, %3", "%7 = multiply %6, %4");
     expect(&power, "the cube as a power", &[("gelu", 1), ("gelu_grad", 1)]);
     expect(GELU_ERF, "erf", &[("gelu", 1), ("gelu_grad", 1)]);
+    expect(GELU_FACTORED, "x outside the sum", &[("gelu", 1)]);
 }
 
 #[test]
@@ -195,6 +217,16 @@ fn near_misses_of_gelu() {
             ("t³ for 1 − t²", "%25 = add %23, %24", "%25 = multiply %23, %24", forward),
             ("the cube's slope left out", "%30 = add %27, %29", "%30 = add %27, %27", forward),
             ("2x² for 3x²", "%5 = multiply %4, %2", "%5 = add %2, %2", forward),
+        ],
+    );
+    cases(
+        GELU_FACTORED,
+        &[
+            ("another cubic term", "splat f32[4,6] 0.044715", "splat f32[4,6] 0.05", &[]),
+            ("a sum for x²", "%7 = multiply %6, %0", "%7 = add %6, %0", &[]),
+            ("x³ for x²", "%6 = multiply %5, %0", "%6 = multiply %4, %4", &[]),
+            ("another x outside", "%4 = multiply %3, %0", "%4 = multiply %3, %2", &[]),
+            ("none outside", "%4 = multiply %3, %0", "%4 = multiply %3, %3", &[]),
         ],
     );
     cases(

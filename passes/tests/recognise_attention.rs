@@ -92,6 +92,43 @@ fn every_spelling_with_its_gradient() {
     }
 }
 
+/// A sink is an operand, and its gradient a result.
+#[test]
+fn sinks_are_operands() {
+    let plain = Spelling { sink: true, ..PLAIN };
+    for sp in [
+        plain,
+        Spelling { flat: true, mask: Mask::Window(3), ..plain },
+        Spelling { grouped: true, mask: Mask::Padding, ..plain },
+        Spelling { group: 1, mask: Mask::Bias, ..plain },
+        Spelling { ties: true, ..plain },
+        Spelling { late: true, grouped: true, ..plain },
+        Spelling { gradient: false, ..plain },
+    ] {
+        let (_, report) = found(&sp);
+        let reasons = &report.regions[0].reasons;
+        assert!(reasons[0].inputs.iter().any(|i| i.name == "sink"), "{sp:?}");
+        let gradient = reasons.iter().flat_map(|r| &r.outputs).any(|o| o.name == "dsink");
+        assert_eq!(gradient, sp.gradient, "{sp:?}");
+    }
+    // The sink of an exponential is another operand, and the numbers stay.
+    found(&Spelling { fault: Fault::SinkOfExponential, gradient: false, ..plain });
+    for (fault, counts) in [
+        (Fault::SquaredSum, (0, 0)),
+        (Fault::OtherAxis, (0, 0)),
+        (Fault::GradientSign, (1, 0)),
+        (Fault::GradientTwice, (1, 0)),
+        (Fault::GradientOfKeys, (1, 0)),
+    ] {
+        let (_, _, forward, backward) = recognised(&Spelling { fault, ..plain });
+        assert_eq!((forward, backward), counts, "{fault:?}");
+    }
+    // What is not the sink's gradient is left as it is.
+    let (_, report, ..) = recognised(&Spelling { fault: Fault::SinkGradientSign, ..plain });
+    let mut outputs = report.regions[0].reasons.iter().flat_map(|r| &r.outputs);
+    assert!(outputs.any(|o| o.name == "dsink"), "it is one before it is negated");
+}
+
 /// Rounding stays where the program has it: the bits of most elements are the same.
 #[test]
 fn narrow_floats_keep_their_rounding() {

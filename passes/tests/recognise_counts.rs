@@ -61,6 +61,8 @@ const EXPECTED: &[Expected] = &[
     // One a layer, whole in the entry.
     rms("moe_capacity_jax", (3, 3), (3, 3)),
     rms("moe_ragged_jax", (3, 3), (3, 3)),
+    // Of the embedding, two of one value, and the last.
+    layer("parallel_sinks_jax", (4, 4), (4, 4)),
     rms("qwen2_torchax_bf16master_tiny", (3, 5), (3, 5)),
 ];
 
@@ -105,6 +107,7 @@ const LOOKUPS: &[Lookups] = &[
     lookups("mixtral_torchax_tiny", (1, 1), (1, 1), (1, 1)),
     lookups("moe_capacity_jax", (1, 1), (1, 1), (1, 1)),
     lookups("moe_ragged_jax", (1, 1), (1, 1), (1, 1)),
+    lookups("parallel_sinks_jax", (1, 1), (1, 1), (1, 1)),
     lookups("qwen2_torchax_bf16master_tiny", (1, 1), (1, 1), (1, 1)),
 ];
 
@@ -145,6 +148,7 @@ const STEPS: &[Step] = &[
     Step { fixture: "mixtral_torchax_tiny", adamw: (22, 41), clip: (1, 1), route: (1, 2) },
     Step { fixture: "moe_capacity_jax", adamw: (13, 13), clip: (1, 1), route: (2, 2) },
     Step { fixture: "moe_ragged_jax", adamw: (13, 13), clip: (1, 1), route: (2, 2) },
+    Step { fixture: "parallel_sinks_jax", adamw: (13, 13), clip: (1, 1), route: (0, 0) },
     Step { fixture: "qwen2_torchax_bf16master_tiny", adamw: (14, 26), clip: (1, 1), route: (0, 0) },
 ];
 
@@ -203,6 +207,7 @@ const REST: &[Rest] = &[
     },
     Rest { attention: [0, 0], rope: [0, 0], softmax: [2, 2], ..rest("moe_capacity_jax", 2, 0, "swiglu", 2) },
     Rest { attention: [0, 0], rope: [0, 0], softmax: [2, 2], ..rest("moe_ragged_jax", 2, 0, "swiglu", 2) },
+    rest("parallel_sinks_jax", 1, 0, "gelu", 2),
     rest("qwen2_torchax_bf16master_tiny", 2, 0, "swiglu", 2),
 ];
 

@@ -225,3 +225,64 @@ fn wider_tables() {
     let (_, report) = recognised(&forward(true));
     assert_eq!(sites(&report, "rope"), 0, "it is rounded twice");
 }
+
+/// Pairs put together by a dimension that a broadcast adds.
+#[test]
+fn neighbours_stacked() {
+    let part = "f32[2,3,4,4]";
+    let pairs = "f32[2,3,4,4,1]";
+    let cut = |start: usize| {
+        format!(
+            "slice %0 {{limit = [2, 3, 4, 8], start = [0, 0, 0, {start}], stride = [1, 1, 1, 2]}} : {part}"
+        )
+    };
+    let source = |first: &str, second: &str| {
+        let stack = |v: &str| {
+            format!("broadcast_in_dim {v} {{dims = [0, 1, 2, 3], shape = [2, 3, 4, 4, 1]}} : {pairs}")
+        };
+        let body = format!(
+            "  %3 = {}\n  %4 = {}\n  %5 = {}\n  %6 = {}\n  %7 = negate %6 : {part}\n  %8 = {}\n  %9 = {}\n  \
+             %10 = concatenate %8, %9 {{dim = 4}} : f32[2,3,4,4,2]\n  %11 = reshape %10 {{shape = [2, 3, 4, 8]}} : {X}\n  \
+             %12 = multiply %0, %3 : {X}\n  %13 = multiply %11, %4 : {X}\n  %14 = add %12, %13 : {X}\n  return %14\n",
+            table("%1"),
+            table("%2"),
+            cut(0),
+            cut(1),
+            stack(first),
+            stack(second),
+        );
+        module(&format!("%0: {X}, %1: f32[4,8], %2: f32[4,8]"), &body)
+    };
+    let (after, report) = recognised(&source("%7", "%5"));
+    assert_eq!(sites(&report, "rope"), 1, "{:?}", report.regions[0].refused);
+    assert!(text::print(&after).contains("interleaved = true"), "{}", text::print(&after));
+    for (first, second) in [("%5", "%7"), ("%6", "%5"), ("%7", "%6")] {
+        let (_, report) = recognised(&source(first, second));
+        assert_eq!(sites(&report, "rope") + sites(&report, "rope_grad"), 0, "{first}, {second}");
+    }
+}
+
+/// The gradient of a value that is itself cut from a wider one: it starts at the cut.
+#[test]
+fn the_gradient_of_a_part() {
+    let whole = "f32[2,3,4,12]";
+    let source = |sum: &str| {
+        let body = format!(
+            "  %3 = slice %0 {{limit = [2, 3, 4, 12], start = [0, 0, 0, 4], stride = [1, 1, 1, 1]}} : {X}\n  \
+             %4 = {}\n  %5 = {}\n  %6 = constant {{value = splat f32[] 0.0}} : f32[]\n  %7 = multiply %3, %5 : {X}\n  \
+             %8 = {}\n  %9 = {}\n  %10 = negate %8 : {HALF}\n  \
+             %11 = pad %9, %6 {{high = [0, 0, 0, 4], interior = [0, 0, 0, 0], low = [0, 0, 0, 0]}} : {X}\n  \
+             %12 = pad %10, %6 {{high = [0, 0, 0, 0], interior = [0, 0, 0, 0], low = [0, 0, 0, 4]}} : {X}\n  \
+             %13 = {sum} %11, %12 : {X}\n  %14 = multiply %3, %4 : {X}\n  %15 = add %13, %14 : {X}\n  return %15\n",
+            table("%1"),
+            table("%2"),
+            slice("%7", 0, 4, HALF),
+            slice("%7", 4, 8, HALF),
+        );
+        module(&format!("%0: {whole}, %1: f32[4,8], %2: f32[4,8]"), &body)
+    };
+    let (_, report) = recognised(&source("add"));
+    assert_eq!(sites(&report, "rope_grad"), 1, "{:?}", report.regions[0].refused);
+    let (_, report) = recognised(&source("subtract"));
+    assert_eq!(sites(&report, "rope") + sites(&report, "rope_grad"), 0, "one half with the other sign");
+}

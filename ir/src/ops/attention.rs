@@ -52,6 +52,9 @@ pub struct AttentionForm {
     /// Keys and values are repeated for each query head of their group before the products, so that their
     /// gradients are rounded per query head and then summed. Says something about narrow floats only.
     pub repeated: bool,
+    /// A further operand `[B|1,H|1,S|1,1]` stands beside the scores of each row: it takes its share of the softmax and meets
+    /// no value (Xiao et al., "Efficient Streaming Language Models with Attention Sinks").
+    pub sink: bool,
     /// The weights are multiplied by a further operand `[B|1,H|1,S|1,T|1]` before they meet the values: dropout.
     pub weighted: bool,
     /// The weights meet the values as they are, and the rows of the product are divided by the sum of the weights, rounded
@@ -65,9 +68,10 @@ pub struct AttentionForm {
 
 impl AttentionForm {
     /// The flags, with their words.
-    fn flags(&mut self) -> [(&mut bool, &'static str); 4] {
+    fn flags(&mut self) -> [(&mut bool, &'static str); 5] {
         [
             (&mut self.repeated, "repeated"),
+            (&mut self.sink, "sink"),
             (&mut self.weighted, "weighted"),
             (&mut self.late, "late"),
             (&mut self.ties, "ties"),
@@ -76,7 +80,8 @@ impl AttentionForm {
 
     /// Operands beside q, k and v.
     pub fn operands(&self) -> usize {
-        self.steps.iter().filter(|s| s.takes_operand()).count() + usize::from(self.weighted)
+        let of_steps = self.steps.iter().filter(|s| s.takes_operand()).count();
+        of_steps + usize::from(self.sink) + usize::from(self.weighted)
     }
 
     /// The form in words, for the text form: `scale 0.25; band 0 .. select -1e9; repeated`.
@@ -168,10 +173,11 @@ mod tests {
             ScoreStep::Factor,
         ];
         for form in [
-            AttentionForm { steps, repeated: true, weighted: true, late: true, ties: true },
+            AttentionForm { steps, repeated: true, sink: true, weighted: true, late: true, ties: true },
             AttentionForm::default(),
             AttentionForm { repeated: true, ..AttentionForm::default() },
             AttentionForm { weighted: true, ..AttentionForm::default() },
+            AttentionForm { sink: true, ..AttentionForm::default() },
             AttentionForm { late: true, ties: true, ..AttentionForm::default() },
         ] {
             assert_eq!(AttentionForm::parse(&form.to_string()), Some(form));

@@ -3,14 +3,17 @@
 use msc_ir::ops::binary::BinaryKind::{Add, And, Divide, Multiply, Subtract};
 use msc_ir::ops::broadcast::BroadcastInDim;
 use msc_ir::ops::compare::{Compare, Direction};
+use msc_ir::ops::concatenate::Concatenate;
 use msc_ir::ops::constant::ConstantOp;
 use msc_ir::ops::convert::Convert;
 use msc_ir::ops::dot_general::DotGeneral;
 use msc_ir::ops::iota::Iota;
+use msc_ir::ops::pad::Pad;
 use msc_ir::ops::permute::Permute;
 use msc_ir::ops::reduce::Reduce;
 use msc_ir::ops::reshape::Reshape;
 use msc_ir::ops::select::Select;
+use msc_ir::ops::slice::Slice;
 use msc_ir::ops::unary::UnaryKind::{Exponential, Negate, Tanh};
 use msc_ir::{DType, Entry, Graph, LocId, Module, Monoid, Op, ParamInfo, ResultInfo, TensorType, ValueId};
 
@@ -69,6 +72,10 @@ pub enum Fault {
     GradientWindow(i64),
     /// The gradient multiplies by the weights twice.
     GradientTwice,
+    /// The sink stands beside the scores as its exponential.
+    SinkOfExponential,
+    /// The sink's gradient has the other sign.
+    SinkGradientSign,
 }
 
 /// A spelling.
@@ -88,6 +95,8 @@ pub struct Spelling {
     pub mask: Mask,
     /// A soft cap.
     pub cap: bool,
+    /// A number for each head stands beside the scores.
+    pub sink: bool,
     /// Weights are divided by their sum after the product with the values.
     pub late: bool,
     /// The gradient goes through the maximum, too.
@@ -109,6 +118,7 @@ pub const PLAIN: Spelling = Spelling {
     scale: Scale::Products,
     mask: Mask::CausalAdd,
     cap: false,
+    sink: false,
     late: false,
     ties: false,
     gradient: true,
@@ -206,6 +216,16 @@ impl Maker {
         self.op(Multiply, &[v, c])
     }
 
+    /// Elements `from..to` of the last dimension.
+    fn last(&mut self, v: ValueId, from: usize, to: usize) -> ValueId {
+        let mut limit = self.ty(v).shape;
+        let d = limit.len() - 1;
+        let mut start: msc_ir::Shape = limit.iter().map(|_| 0).collect();
+        let stride = limit.iter().map(|_| 1).collect();
+        (start[d], limit[d]) = (from, to);
+        self.op(Slice::Static { start, limit, stride }, &[v])
+    }
+
     /// `[B,n,heads·h] → [B,heads,n,h]`.
     fn heads(&mut self, v: ValueId, heads: usize) -> ValueId {
         let s = self.ty(v).shape;
@@ -239,7 +259,7 @@ impl Maker {
 }
 
 /// The program of a spelling: queries `[B,S,H·h]`, keys and values `[B,S,K·h]`, the output's gradient, then an input
-/// of the mask if it has one, to the output and the gradients of queries, keys and values.
+/// of the mask if it has one and the sink if there is one, to the output and the gradients of queries, keys, values and sink.
 pub fn attention(sp: &Spelling) -> Module {
     let mut m = Maker { module: Module::new("step"), graph: Graph::new("main") };
     let (g, heads, s) = (sp.group, K * sp.group, sp.length);
@@ -252,6 +272,7 @@ pub fn attention(sp: &Spelling) -> Module {
         Mask::Bias => Some(m.param(DType::F32, &[heads, s, s])),
         _ => None,
     };
+    let sink = sp.sink.then(|| m.param(DType::F32, &[heads]));
     let (q1, k1, v1) = (m.heads(q0, heads), m.heads(k0, K), m.heads(v0, K));
     let (mut q, mut k, mut v) = (q1, k1, v1);
     match sp.scale {
@@ -334,6 +355,11 @@ pub fn attention(sp: &Spelling) -> Module {
         }
         _ => {}
     }
+    if let Some(sink) = sink {
+        let sink = if sp.fault == Fault::SinkOfExponential { m.op(Exponential, &[sink]) } else { sink };
+        let column = m.broadcast(sink, &[B, heads, sp.length, 1], &[1]);
+        s = m.op(Concatenate { dim: 3 }, &[s, column]);
+    }
     let axis = if sp.fault == Fault::OtherAxis { 2 } else { 3 };
     let largest = m.spread(s, if sp.fault == Fault::ColumnShift { 2 } else { axis }, Monoid::Max);
     let below = m.op(Subtract, &[s, largest]);
@@ -341,7 +367,11 @@ pub fn attention(sp: &Spelling) -> Module {
     let summed = if sp.fault == Fault::SquaredSum { m.op(Multiply, &[e, e]) } else { e };
     let l = m.spread(summed, axis, Monoid::Sum);
     let p = m.op(Divide, &[e, l]);
-    let weights = if sp.late { e } else { p };
+    let shares = p;
+    let (p, weights) = match sink {
+        Some(_) => (m.last(p, 0, sp.length), m.last(if sp.late { e } else { p }, 0, sp.length)),
+        None => (p, if sp.late { e } else { p }),
+    };
     let weights = m.convert(weights, sp.dtype);
     let narrow = sp.late && sp.dtype != DType::F32;
     let mut o = if sp.grouped {
@@ -377,7 +407,19 @@ pub fn attention(sp: &Spelling) -> Module {
             let dv = m.product(pw, into, (2, 2), sp.flat);
             (m.grouped_sum(dv, g), m.product(into, with, (3, 3), sp.flat))
         };
-        let dp = m.convert(dp, DType::F32);
+        let mut dp = m.convert(dp, DType::F32);
+        let mut every = all;
+        if sink.is_some() {
+            let zero = m.module.constants.intern_splat(TensorType::new(DType::F32, []), 0.0);
+            let zero = m.op(ConstantOp { id: zero }, &[]);
+            let pad = Pad {
+                low: [0; 4].into_iter().collect(),
+                high: [0, 0, 0, 1].into_iter().collect(),
+                interior: [0; 4].into_iter().collect(),
+            };
+            dp = m.op(pad, &[dp, zero]);
+            every[3] += 1;
+        }
         // The quotient rule.
         let base = if narrow { row } else { l };
         let square = m.op(Multiply, &[base, base]);
@@ -389,7 +431,7 @@ pub fn attention(sp: &Spelling) -> Module {
             let part = m.op(Multiply, &[part, product]);
             let row = m.reduce(part, 3, Monoid::Sum);
             let row = m.convert(row, DType::F32);
-            m.broadcast(row, &all, &[0, 1, 2])
+            m.broadcast(row, &every, &[0, 1, 2])
         } else {
             let part = m.op(Multiply, &[dp, inverse]);
             let part = m.op(Multiply, &[part, e]);
@@ -410,7 +452,16 @@ pub fn attention(sp: &Spelling) -> Module {
             ds = m.op(Add, &[ds, share]);
         }
         if sp.fault == Fault::GradientTwice {
-            ds = m.op(Multiply, &[ds, p]);
+            ds = m.op(Multiply, &[ds, shares]);
+        }
+        let mut of_sink = None;
+        if sink.is_some() {
+            let column = m.last(ds, sp.length, sp.length + 1);
+            let rows = m.reduce(column, 2, Monoid::Sum);
+            let heads_alone = m.reduce(rows, 0, Monoid::Sum);
+            let of = m.reshape(heads_alone, &[heads]);
+            of_sink = Some(if sp.fault == Fault::SinkGradientSign { m.op(Negate, &[of]) } else { of });
+            ds = m.last(ds, 0, sp.length);
         }
         let mut selected = selected;
         if let Fault::GradientWindow(n) = sp.fault {
@@ -459,6 +510,7 @@ pub fn attention(sp: &Spelling) -> Module {
             let joined = m.joined(d);
             results.push(joined);
         }
+        results.extend(of_sink);
     }
     let Maker { mut module, mut graph } = m;
     let (params, n) = (graph.params().len(), results.len());

@@ -3,7 +3,7 @@
 
 use super::Definition;
 use msc_ir::ops::attention::{AttentionForm, ScoreStep};
-use msc_ir::ops::binary::BinaryKind::{Add, And, Divide, Multiply, Subtract};
+use msc_ir::ops::binary::BinaryKind::{Add, And, Divide, Maximum, Multiply, Subtract};
 use msc_ir::ops::broadcast::BroadcastInDim;
 use msc_ir::ops::compare::{Compare, Direction};
 use msc_ir::ops::dot_general::DotGeneral;
@@ -39,6 +39,11 @@ impl Sizes {
         [self.b, self.h, self.s, self.t].into_iter().collect()
     }
 
+    /// Which operand is the sink.
+    fn sink(form: &AttentionForm) -> Option<usize> {
+        form.sink.then(|| 3 + form.steps.iter().filter(|s| s.takes_operand()).count())
+    }
+
     fn check(op: &str, form: &AttentionForm, types: &[TensorType], operands: usize) -> Result<Sizes> {
         let wrong = |m: String| Err(IrError::ty(op, m));
         if types.len() != operands {
@@ -55,9 +60,11 @@ impl Sizes {
             return wrong(format!("queries {q}, keys {k} and values {v} do not fit"));
         }
         let sizes = Sizes { b: q.shape[0], h: q.shape[1], k: k.shape[1], s: q.shape[2], t: k.shape[2] };
-        // What multiplies weights is like a bias.
+        // What multiplies weights is like a bias, and so is a sink.
         let weights = form.weighted.then_some(&ScoreStep::Bias);
-        let extras = form.steps.iter().filter(|s| s.takes_operand()).chain(weights).zip(&types[3..]);
+        let sink = form.sink.then_some(&ScoreStep::Bias);
+        let extras =
+            form.steps.iter().filter(|s| s.takes_operand()).chain(sink).chain(weights).zip(&types[3..]);
         for (step, ty) in extras {
             let spreads = ty.shape.iter().zip(&sizes.scores()).all(|(&n, &full)| n == 1 || n == full);
             let kind = match step {
@@ -67,6 +74,9 @@ impl Sizes {
             if ty.rank() != 4 || !spreads || !kind {
                 return wrong(format!("{ty} is no operand of {step:?} on scores {:?}", sizes.scores()));
             }
+        }
+        if let Some(ty) = Sizes::sink(form).and_then(|i| types.get(i)).filter(|ty| ty.shape[3] != 1) {
+            return wrong(format!("{ty} is no sink: it has a score for each key"));
         }
         Ok(sizes)
     }
@@ -325,6 +335,28 @@ impl Definition<'_> {
         self.op(Add, &[ds, share])
     }
 
+    /// A sink as one number per row, of the type of the scores.
+    fn sink(&mut self, form: &AttentionForm, params: &[ValueId], scores: &Scores) -> Result<Option<ValueId>> {
+        let Some(&sink) = Sizes::sink(form).and_then(|i| params.get(i)) else { return Ok(None) };
+        let full = self.ty(scores.value);
+        let sink = self.convert(sink, full.dtype)?;
+        let rows: Shape = full.shape[..3].iter().copied().chain([1]).collect();
+        let sink = self.spread(sink, &rows)?;
+        self.reshaped(sink, full.shape[..3].iter().copied()).map(Some)
+    }
+
+    /// The gradient of a sink: `−exp(sink − m)/l·δ`, summed over the rows that share it.
+    fn sink_gradient(&mut self, like: &TensorType, row: ValueId) -> Result<ValueId> {
+        let shape = self.ty(row).shape;
+        let dims: Shape = (0..3).filter(|&d| like.shape[d] != shape[d]).collect();
+        let sum = match dims.is_empty() {
+            true => row,
+            false => self.op(Reduce { dims, monoid: Monoid::Sum }, &[row])?,
+        };
+        let sum = self.convert(sum, like.dtype)?;
+        self.reshaped(sum, like.shape.iter().copied())
+    }
+
     fn row_max(&mut self, v: ValueId) -> Result<ValueId> {
         self.op(Reduce { dims: Shape::from_slice(&[3]), monoid: Monoid::Max }, &[v])
     }
@@ -338,7 +370,7 @@ impl Definition<'_> {
 
 /// `q[B,H,S,h], k[B,K,T,h], v[B,K,T,w] (, operands of steps) → o[B,H,S,w], m[B,H,S], l[B,H,S]`: scores by `form`, `m` their
 /// maximum over keys, `l = Σ exp(s − m)`, `o = (exp(s − m)/l)·v`, or `(exp(s − m)·v)/l` where the form is late. Weights
-/// are rounded to the type of `v`.
+/// are rounded to the type of `v`. A sink is one more score in `m` and `l`.
 ///
 /// # Errors
 /// If the types do not fit.
@@ -348,9 +380,18 @@ pub fn forward(module: &mut Module, types: &[TensorType], form: &AttentionForm) 
     let mut d = Definition::new(module, "attention");
     let params: Vec<_> = types.iter().map(|t| d.param(t)).collect();
     let scores = d.scores(form, sizes, params[0], params[1], &params[3..])?;
-    let m = d.row_max(scores.value)?;
+    let sink = d.sink(form, &params, &scores)?;
+    let mut m = d.row_max(scores.value)?;
+    if let Some(sink) = sink {
+        m = d.op(Maximum, &[m, sink])?;
+    }
     let e = d.weights(&scores, m)?;
-    let l = d.row_sum(e)?;
+    let mut l = d.row_sum(e)?;
+    if let Some(sink) = sink {
+        let below = d.op(Subtract, &[sink, m])?;
+        let share = d.op(Exponential, &[below])?;
+        l = d.op(Add, &[l, share])?;
+    }
     let p = if form.late { e } else { d.divide_rows(e, l)? };
     let p = d.weighted(form, p, &params[3..])?;
     let p = d.convert(p, types[2].dtype)?;
@@ -362,7 +403,7 @@ pub fn forward(module: &mut Module, types: &[TensorType], form: &AttentionForm) 
     Ok(d.finish(vec![o, m, l]))
 }
 
-/// `q, k, v (, operands of steps), dy[B,H,S,w], m, l (, o) → dq, dk, dv`, see
+/// `q, k, v (, operands of steps), dy[B,H,S,w], m, l (, o) → dq, dk, dv (, dsink)`, see
 /// [`FusedKind::AttentionGrad`](msc_ir::ops::fused::FusedKind::AttentionGrad). Weights are rounded to the type of
 /// `v` before dv, and `dy·vᵀ` is widened to the type of the scores. Where the form is late, it is `dy/l` that meets
 /// weights and values.
@@ -413,6 +454,7 @@ pub fn backward(
         }
     };
     let delta = d.convert(delta, wide.dtype)?;
+    let row = delta;
     let delta = d.over_row(delta, &wide)?;
     let centred = d.op(Subtract, &[dp, delta])?;
     let mut ds = d.op(Multiply, &[p, centred])?;
@@ -422,5 +464,16 @@ pub fn backward(
     let ds = d.through_scores(form, &scores, ds)?;
     let dq = d.over_keys(ds, k, scores.sizes, form.repeated)?;
     let dk = d.over_queries(ds, q, sizes, form.repeated)?;
-    Ok(d.finish(vec![dq, dk, dv]))
+    let mut results = vec![dq, dk, dv];
+    if let (Some(sink), Some(operand)) = (d.sink(form, &params, &scores)?, Sizes::sink(form)) {
+        let below = d.op(Subtract, &[sink, m])?;
+        let mut share = d.op(Exponential, &[below])?;
+        if !form.late {
+            share = d.op(Divide, &[share, params[n + 2]])?;
+        }
+        let share = d.op(Negate, &[share])?;
+        let row = d.op(Multiply, &[share, row])?;
+        results.push(d.sink_gradient(&types[operand], row)?);
+    }
+    Ok(d.finish(results))
 }

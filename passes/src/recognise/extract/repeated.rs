@@ -40,6 +40,7 @@ pub(super) fn repeated(graph: &Graph, region: &Region, s: &Selection) -> Option<
             let gives = |o: usize, x: &BTreeSet<Id>| gives(graph, region, s, (p, o), x);
             if let (Some(x), Some(y)) = (of(a), of(b))
                 && !x.is_disjoint(y)
+                && !two_of_one(s, a, b)
                 && (gives(a, x), b) < (gives(b, y), a)
             {
                 return Some(a);
@@ -47,6 +48,14 @@ pub(super) fn repeated(graph: &Graph, region: &Region, s: &Selection) -> Option<
         }
     }
     None
+}
+
+/// Whether two ops take one value first, and each takes something that the other does not: two norms of one value,
+/// which have its statistic in common.
+fn two_of_one(s: &Selection, a: usize, b: usize) -> bool {
+    let (a, b) = (&s.named[a].args, &s.named[b].args);
+    let own = |x: &[Id], y: &[Id]| x.iter().any(|c| !y.contains(c));
+    a.first() == b.first() && own(a, b) && own(b, a)
 }
 
 /// For each op of several results the classes that are one of them.

@@ -6,8 +6,9 @@ use super::trial::Sizes;
 use crate::recognise::define;
 use msc_ir::factor::solve::{AtomId, AtomList, Atoms};
 use msc_ir::ops::fused::{Fused, FusedKind};
+use msc_ir::ops::slice::Slice as SliceOp;
 use msc_ir::{Graph, LocId, Module, Op, TensorType, ValueId};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A value of the program as an operand: which, and the layout ops that bring it to the operand's layout.
 #[derive(Clone, Debug)]
@@ -72,6 +73,25 @@ pub struct Solved {
 }
 
 impl Solved {
+    /// A slice with its atoms. What a column is put beside is the dimension that is left once the column is cut off.
+    pub fn new(scratch: &Module, slice: Slice) -> Solved {
+        let mut atoms = Atoms::solve(scratch, &slice.graph);
+        let mut parts: BTreeMap<(AtomId, usize), BTreeSet<AtomId>> = BTreeMap::new();
+        for (whole, part, dim, start) in beside(&slice.graph) {
+            let (whole, part) = (atoms.dim(whole, dim), atoms.dim(part, dim));
+            if let ([whole], [part]) = (whole.as_slice(), part.as_slice())
+                && atoms.is_whole(*whole)
+                && atoms.is_whole(*part)
+            {
+                parts.entry((*whole, start)).or_default().insert(*part);
+            }
+        }
+        for same in parts.into_values().filter(|s| s.len() > 1) {
+            atoms.identify(&same.into_iter().collect::<Vec<_>>());
+        }
+        Solved { slice, atoms }
+    }
+
     /// The atoms of each dimension of a value of the slice.
     pub fn dims(&self, i: Index) -> Option<Vec<AtomList>> {
         let v = *self.slice.made.get(&i)?;
@@ -201,8 +221,40 @@ pub fn solve(
         let v = &p.values[i];
         format!("{} is computed from more than the operands", v.ty)
     })?;
-    let atoms = Atoms::solve(scratch, &slice.graph);
-    Ok(Solved { slice, atoms })
+    Ok(Solved::new(scratch, slice))
+}
+
+/// Values with all but one column of others: those, these, the dimension along which and the place where they start.
+fn beside(graph: &Graph) -> Vec<(ValueId, ValueId, usize, usize)> {
+    let mut out = Vec::new();
+    let mut add = |whole: ValueId, part: ValueId, dim: usize, start: usize| {
+        if graph.ty(part).shape[dim] > 1 && graph.ty(part).shape[dim] + 1 == graph.ty(whole).shape[dim] {
+            out.push((whole, part, dim, start));
+        }
+    };
+    for (_, d) in graph.ops() {
+        let (result, rank) = (d.results[0], graph.ty(d.results[0]).rank());
+        match &d.op {
+            Op::Concatenate(c) => {
+                let mut start = 0;
+                for &o in &d.operands {
+                    add(result, o, c.dim, start);
+                    start += graph.ty(o).shape[c.dim];
+                }
+            }
+            Op::Slice(SliceOp::Static { start, stride, .. }) if stride.iter().all(|&s| s == 1) => {
+                (0..rank).for_each(|dim| add(d.operands[0], result, dim, start[dim]));
+            }
+            Op::Pad(p) if p.interior.iter().all(|&n| n == 0) => {
+                let low = |dim: usize| usize::try_from(p.low[dim]).ok();
+                (0..rank).filter_map(|dim| Some((dim, low(dim)?))).for_each(|(dim, low)| {
+                    add(result, d.operands[0], dim, low);
+                });
+            }
+            _ => {}
+        }
+    }
+    out
 }
 
 /// Whether a value is computed from `params` and constants alone.

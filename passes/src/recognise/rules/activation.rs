@@ -62,14 +62,28 @@ const GELU_TANH: Spelling = Spelling {
     names: ["gelu-tanh", "geglu-tanh", "gelu-tanh-grad", "geglu-tanh-grad"],
     anchor: "(tanh (product 0.7978845608028654 (sum ?x (product 0.044715 (pow ?x 3)))))",
     density: None,
-    patterns: patterns!(
-        "(multiply 0.5 (add 1 ?a))",
-        "(add (multiply 0.5 (add 1 ?a))
-              (multiply (multiply 0.3989422804014327 ?x)
-                        (multiply (subtract 1 (multiply ?a ?a)) (add 1 (multiply 0.134145 (multiply ?x ?x))))))"
-    ),
+    patterns: TANH,
     appliers: appliers!(GeluTanh),
 };
+
+/// The same with x outside the sum.
+const GELU_TANH_FACTORED: Spelling = Spelling {
+    names: [
+        "gelu-tanh-factored",
+        "geglu-tanh-factored",
+        "gelu-tanh-factored-grad",
+        "geglu-tanh-factored-grad",
+    ],
+    anchor: "(tanh (product 0.7978845608028654 ?x (sum 1 (product 0.044715 (pow ?x 2)))))",
+    ..GELU_TANH
+};
+
+const TANH: [&str; 5] = patterns!(
+    "(multiply 0.5 (add 1 ?a))",
+    "(add (multiply 0.5 (add 1 ?a))
+          (multiply (multiply 0.3989422804014327 ?x)
+                    (multiply (subtract 1 (multiply ?a ?a)) (add 1 (multiply 0.134145 (multiply ?x ?x))))))"
+);
 
 const GELU_ERF: Spelling = Spelling {
     function: Activation::GeluErf,
@@ -98,7 +112,7 @@ const GELU_ERFC: Spelling = Spelling {
 /// The family.
 pub fn rules() -> Vec<Rule> {
     let mut out = Vec::new();
-    for s in [SILU, GELU_TANH, GELU_ERF, GELU_ERFC] {
+    for s in [SILU, GELU_TANH, GELU_TANH_FACTORED, GELU_ERF, GELU_ERFC] {
         debug_assert!(s.function != Activation::Silu || s.density.is_none());
         let one = |name, pattern| root(name, Frame::Full, Count::One, pattern);
         let [y, h, dx, dgate, dup] = s.patterns;

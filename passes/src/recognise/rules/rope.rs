@@ -137,7 +137,7 @@ fn leaves(p: &Program<'_>, y: Index, cut: bool) -> Option<BTreeSet<Index>> {
                 fits
             }
             // Pairs of neighbours are a dimension of their own for a while.
-            Some(Op::Reshape(_)) => splits_last(p, i),
+            Some(Op::Reshape(_) | Op::Broadcast(_)) => splits_last(p, i),
             _ => false,
         };
         // The value itself is cut up and used whole.
@@ -154,22 +154,28 @@ fn leaves(p: &Program<'_>, y: Index, cut: bool) -> Option<BTreeSet<Index>> {
     (cuts && multiplies >= 2).then_some(leaves)
 }
 
-/// Whether a reshape splits the last dimension in pairs, or joins them.
+/// Whether layout splits the last dimension in pairs, or joins them.
 fn splits_last(p: &Program<'_>, i: Index) -> bool {
+    if !p.values[i].is_layout() {
+        return false;
+    }
     let (a, b) = (p.values[p.values[i].operands[0]].ty, p.values[i].ty);
+    if a.elements() != b.elements() {
+        return false;
+    }
     let (short, long) = if a.rank() < b.rank() { (a, b) } else { (b, a) };
     let n = short.rank();
     n > 0 && long.rank() == n + 1 && short.shape[..n - 1] == long.shape[..n - 1]
 }
 
-/// Whether a value inside a sum is where the rotation starts: it is used whole and in parts, or with `cut` in two
-/// parts.
+/// Whether a value inside a sum is where the rotation starts: it is used whole, twice or also in parts, or with `cut` in
+/// two parts.
 fn is_source(p: &Program<'_>, i: Index, elements: usize, cut: bool) -> bool {
     let v = &p.values[i];
     let count = |f: &dyn Fn(&Op) -> bool| v.users.iter().filter(|&&u| p.op(u).is_some_and(f)).count();
     let parts = count(&|op| matches!(op, Op::Slice(_)));
     let whole = count(&|op| matches!(op, Op::Binary(b) if b.kind == BinaryKind::Multiply));
-    v.ty.elements() == elements && (parts > 0 && whole > 0 || cut && parts > 1)
+    v.ty.elements() == elements && (whole > 0 && parts + whole > 1 || cut && parts > 1)
 }
 
 /// Where a spread table is made.

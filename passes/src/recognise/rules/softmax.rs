@@ -141,7 +141,7 @@ fn tried(
 fn forward(p: &Program<'_>, module: &Module, exp: Index, dim: usize) -> Result<Site, String> {
     let x = argument(p, exp);
     let n = p.values[exp].ty.elements();
-    let local = local(p, exp, n)?;
+    let local = local(p, exp, [n, n])?;
     let mut clean = BTreeSet::from([exp]);
     for &i in &local {
         let fine = |&o: &Index| clean.contains(&o) || p.splat(o).is_some() || p.values[o].is_closed();

@@ -160,15 +160,25 @@ fn take_left(item: &Item, number: f64, left: &mut Monomial, m: &mut Match) -> bo
         .collect();
     let free: BTreeSet<Label> = taken.keys().flat_map(Base::free_labels).collect();
     let whole = item.place != Place::Full || free.len() == m.rows.unwrap_or(0) + 1;
-    if taken.is_empty() || item.halves != 2 || !whole {
+    // Of what is left as a whole power the variable is the base.
+    let root = item.halves / 2;
+    let power = item.halves == 2 || item.place == Place::Full && item.halves > 2 && item.halves % 2 == 0;
+    if taken.is_empty() || !power || !whole || taken.values().any(|e| e % root != 0) {
         return false;
     }
     left.retain(|b, _| !taken.contains_key(b));
+    let taken: Monomial = taken.into_iter().map(|(b, e)| (b, e / root)).collect();
     let coefficient = if item.place == Place::Scalars { number } else { 1.0 };
     let binding = match (taken.len(), taken.iter().next()) {
         (1, Some((Base::Class(i), 2))) if coefficient == 1.0 => Binding::Class(i.clone()),
         _ => Binding::Product(Product { coefficient, factors: taken }),
     };
-    m.vars.insert(name, binding);
-    true
+    // Another factor may have bound it meanwhile.
+    match m.vars.get(name) {
+        Some(before) => *before == binding,
+        None => {
+            m.vars.insert(name, binding);
+            true
+        }
+    }
 }

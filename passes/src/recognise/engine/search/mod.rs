@@ -34,6 +34,8 @@ pub struct Searcher<'g> {
     users: Option<BTreeMap<Id, BTreeSet<Id>>>,
     /// For each class asked for, those that row ops compute from it.
     computed: BTreeMap<Id, BTreeSet<Id>>,
+    /// The classes that are results of named operations.
+    named: OnceCell<BTreeSet<Id>>,
 }
 
 /// All matches of a rule in a clean e-graph. `program` holds the classes that values of the program belong to.
@@ -52,6 +54,7 @@ impl<'g> Searcher<'g> {
             arithmetic: Rc::default(),
             users: None,
             computed: BTreeMap::new(),
+            named: OnceCell::new(),
         }
     }
 
@@ -148,7 +151,23 @@ impl<'g> Searcher<'g> {
             }
             let matcher = &mut self.context(&opaque).matcher;
             let mut found = extend(matcher, graph, root, &candidates, &candidates, m);
-            found.retain(|m| is_independent(&mut matcher.polynomials, graph, rule, m));
+            let views = &mut matcher.polynomials;
+            let independent: Vec<bool> =
+                found.iter().map(|m| is_independent(views, graph, rule, m)).collect();
+            // Where a norm's result goes straight into the next norm, that one's gradient is computed from it: by way
+            // of the named result, which is no operand of the first.
+            let mut apart = None;
+            let mut kept = independent.into_iter();
+            found.retain(|m| {
+                kept.next() == Some(true) || {
+                    let views = apart.get_or_insert_with(|| {
+                        let named = self.named.get_or_init(|| results(graph));
+                        let as_is = named.union(&opaque.opaque).copied().collect();
+                        Views::multiplied_out(graph, as_is).with_positive(&opaque.positive)
+                    });
+                    is_independent(views, graph, rule, m)
+                }
+            });
             todo.extend(found.into_iter().rev().map(|m| (m, at + 1)));
         }
         done
@@ -234,6 +253,12 @@ fn class_of(graph: &Graph, b: &Binding) -> Option<Id> {
         Binding::Class(i) => Some(graph.find(i.class)),
         _ => None,
     }
+}
+
+/// The classes that are results of named operations.
+fn results(graph: &Graph) -> BTreeSet<Id> {
+    let is = |n: &Node| matches!(n, Node::Project { .. });
+    graph.classes().filter(|c| c.nodes.iter().any(is)).map(|c| c.id).collect()
 }
 
 /// Whether an op computes elements or sums from elements, row by row or across rows.

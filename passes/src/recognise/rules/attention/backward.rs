@@ -4,7 +4,10 @@ use super::BACKWARD;
 use super::find::{Chain, LAYOUT, Place, Through};
 use super::forward::{Sink, Site, after, bound, bounds, edges};
 use super::roles::{Marks, Roles};
-use crate::recognise::probe::found::{Found, Output, add_fused, closed, operand, operands, results, solve};
+use super::sink::gradients;
+use crate::recognise::probe::found::{
+    Found, Output, Solved, add_fused, closed, operand, operands, results, solve,
+};
 use crate::recognise::probe::layout::fits;
 use crate::recognise::probe::program::{Index, Program};
 use crate::recognise::probe::trial::Trial;
@@ -16,7 +19,7 @@ use msc_ir::{DType, Graph, Module, Op};
 use std::collections::BTreeSet;
 
 /// Names of the results.
-const NAMES: [&str; 3] = ["dq", "dk", "dv"];
+const NAMES: [&str; 4] = ["dq", "dk", "dv", "dsink"];
 
 /// Finds the gradient of an attention; `None` if the program does not compute one here.
 ///
@@ -83,6 +86,8 @@ fn attempt(
             return Err(format!("{} is computed from more than the attention's inputs", NAMES[result]));
         }
     }
+    let sinks = gradients(p, place).into_iter().filter(|&i| closed(p, &params, i));
+    candidates.extend(sinks.map(|i| (3, i)));
     // Weights that are not trained need no gradient of queries, or of keys.
     let wanted: Vec<usize> = (0..3).filter(|&r| !dots[r].is_empty()).collect();
     if wanted.len() < 2 {
@@ -92,7 +97,7 @@ fn attempt(
     let marks = Marks {
         tops: [params[0], params[1], params[2]],
         product: place.product,
-        summed: (place.exp, &place.keys),
+        summed: (place.scored, &place.keys),
         masks: &masks,
     };
     let mut scratch = Module::new("trial");
@@ -102,7 +107,7 @@ fn attempt(
         let outputs: Vec<Index> = candidates.iter().map(|c| c.1).collect();
         let s = solve(p, module, &mut scratch, &params, &outputs)?;
         let roles = Roles::new(&s, marks)?;
-        let wide = dimensions(&roles);
+        let wide = dimensions(&s, &roles, site)?;
         let fits = |&(result, i): &(usize, Index)| s.dims(i).is_some_and(|d| fits(&wide[result], &d));
         candidates.retain(fits);
         solved = Some((s, wide, roles));
@@ -111,7 +116,7 @@ fn attempt(
     if solved.slice.graph.results().len() != candidates.len() {
         return Err("dimensions do not settle".into());
     }
-    let mut bounds = bounds(p, &solved, &roles, &site.tops, &site.steps)?;
+    let mut bounds = bounds(p, &solved, &roles, (&site.tops, &site.steps, site.form.sink))?;
     bounds.push(bound(p, "dy", roles.of_queries(&roles.value_width), dy));
     // The output stands for the sum over keys only where nothing is rounded.
     let output = matches!(p.values[params[0]].ty.dtype, DType::F32 | DType::F64)
@@ -155,6 +160,14 @@ fn has_ties(p: &Program<'_>, place: &Place) -> bool {
     place.local.iter().any(is)
 }
 
-fn dimensions(roles: &Roles) -> [Vec<AtomList>; 3] {
-    [roles.of_queries(&roles.width), roles.of_keys(&roles.width), roles.of_keys(&roles.value_width)]
+/// The dimensions of each result.
+fn dimensions(solved: &Solved, roles: &Roles, site: &Site) -> Result<Vec<Vec<AtomList>>, String> {
+    let of_keys = |width| roles.of_keys(width);
+    let mut all = vec![roles.of_queries(&roles.width), of_keys(&roles.width), of_keys(&roles.value_width)];
+    if site.form.sink {
+        let sink = 3 + site.steps.iter().filter(|s| s.operand.is_some()).count();
+        let atoms = solved.all(site.tops[sink].top()).ok_or("the sink is not part of the computation")?;
+        all.push(roles.of_mask(&atoms)?);
+    }
+    Ok(all)
 }

@@ -1,6 +1,7 @@
 //! Where an attention may be: an exponential whose argument comes from a product of two matrices by way of
 //! elementwise ops, and which is summed over the dimension that the second matrix contributes.
 
+use super::sink::Sink;
 use crate::recognise::probe::band::Bands;
 use crate::recognise::probe::program::{Index, Program};
 use msc_ir::ops::attention::ScoreStep;
@@ -146,10 +147,14 @@ pub struct Place {
     pub product: Index,
     /// The exponential.
     pub exp: Index,
-    /// Dimensions of the exponential that are summed: the keys.
+    /// The exponential, or the scores beside which a sink stands: a value whose dimensions are those of scores.
+    pub scored: Index,
+    /// Its dimensions that are summed: the keys.
     pub keys: Vec<usize>,
     /// Steps from the product to the scores, with the operand of those that have one.
     pub steps: Vec<Step>,
+    /// The column beside the scores, if there is one.
+    pub sink: Option<Sink>,
     /// What the weights are multiplied by before they meet the values, if by anything.
     pub weights: Option<Index>,
     /// What is computed from the product, in program order.
@@ -166,8 +171,8 @@ pub fn places(p: &Program<'_>, module: &Module) -> (Vec<Place>, Vec<(Index, Stri
             continue;
         }
         let Some(keys) = summed(p, exp) else { continue };
-        let Some(product) = product(p, exp) else { continue };
-        match place(p, module, exp, keys, product) {
+        let Some(found) = product(p, exp) else { continue };
+        match place(p, module, exp, keys, found) {
             Ok(place) => out.push(place),
             Err(why) => refused.push((exp, why)),
         }
@@ -206,13 +211,14 @@ pub fn summed(p: &Program<'_>, exp: Index) -> Option<Vec<usize>> {
     None
 }
 
-/// The one product of two matrices that the scores come from.
-fn product(p: &Program<'_>, exp: Index) -> Option<Index> {
-    let n = p.values[exp].ty.elements();
+/// The one product of two matrices that the scores come from, and what stands beside them.
+fn product(p: &Program<'_>, exp: Index) -> Option<(Index, Option<Sink>)> {
     let mut seen = BTreeSet::from([exp]);
     let mut todo = vec![exp];
     let mut found = BTreeSet::new();
+    let mut sinks = BTreeSet::new();
     while let Some(i) = todo.pop() {
+        let n = p.values[i].ty.elements();
         if seen.len() > MAX_LOCAL {
             return None;
         }
@@ -232,10 +238,18 @@ fn product(p: &Program<'_>, exp: Index) -> Option<Index> {
                     todo.push(o);
                 }
             }
+            Some(Op::Concatenate(_)) => {
+                if let Some(sink) = Sink::of(p, i) {
+                    sinks.insert(i);
+                    todo.extend(seen.insert(sink.scores).then_some(sink.scores));
+                }
+            }
             _ => {}
         }
     }
-    (found.len() == 1).then(|| found.pop_first()).flatten()
+    let one = found.len() == 1 && sinks.len() <= 1;
+    let sink = sinks.pop_first().and_then(|i| Sink::of(p, i));
+    one.then(|| found.pop_first()).flatten().map(|product| (product, sink))
 }
 
 /// Whether both operands have free dimensions and some are contracted.
@@ -251,12 +265,13 @@ fn place(
     module: &Module,
     exp: Index,
     keys: Vec<usize>,
-    product: Index,
+    (product, sink): (Index, Option<Sink>),
 ) -> Result<Place, String> {
-    let scores = p.values[exp].ty.elements();
-    let local = local(p, product, scores)?;
+    let scores = p.values[product].ty.elements();
+    let (scored, keys) = sink.map_or((exp, keys), |s| (s.scores, vec![s.dim]));
+    let local = local(p, product, [scores, p.values[exp].ty.elements()])?;
     let on = |i: Index| local.binary_search(&i).is_ok();
-    let steps = steps(p, module, exp, product, &on)?;
+    let steps = steps(p, module, (exp, product, sink), &on)?;
     let mut extras: BTreeSet<Index> = steps.operands;
     let mut weights = None;
     let mut clean = BTreeSet::from([product]);
@@ -278,7 +293,7 @@ fn place(
         }
     }
     let steps_list = steps.list;
-    Ok(Place { product, exp, keys, steps: steps_list, weights, local, clean })
+    Ok(Place { product, exp, scored, keys, steps: steps_list, sink, weights, local, clean })
 }
 
 /// What a clean value is multiplied by, if it is not made by a matrix product.
@@ -298,8 +313,9 @@ fn factor(p: &Program<'_>, i: Index, clean: &BTreeSet<Index>, scores: usize) -> 
     (b.kind == BinaryKind::Multiply && !made && p.values[other].ty.elements() == scores).then_some(other)
 }
 
-/// What is computed from a product by ops on scores and on their rows.
-pub fn local(p: &Program<'_>, product: Index, scores: usize) -> Result<Vec<Index>, String> {
+/// What is computed from a product by ops on scores, alone and with a sink beside them (of so many elements), and on
+/// their rows.
+pub fn local(p: &Program<'_>, product: Index, [scores, wide]: [usize; 2]) -> Result<Vec<Index>, String> {
     let mut local = vec![product];
     let mut todo: BTreeSet<Index> = p.values[product].users.iter().copied().collect();
     let mut seen = BTreeSet::from([product]);
@@ -307,8 +323,11 @@ pub fn local(p: &Program<'_>, product: Index, scores: usize) -> Result<Vec<Index
         let v = &p.values[i];
         let n = v.ty.elements();
         let row = v.operands.iter().any(|o| seen.contains(o) && p.values[*o].ty.elements() < scores);
-        let fits = n == scores || n < scores && (row || matches!(v.op, Some((Op::Reduce(_), _))));
+        let fits =
+            n == scores || n == wide || n < scores && (row || matches!(v.op, Some((Op::Reduce(_), _))));
+        let joins = wide != scores && n >= scores;
         let kind = v.is_layout()
+            || joins && matches!(v.op, Some((Op::Concatenate(_) | Op::Slice(_) | Op::Pad(_), _)))
             || matches!(
                 v.op,
                 Some((
@@ -345,8 +364,7 @@ struct Steps {
 fn steps(
     p: &Program<'_>,
     module: &Module,
-    exp: Index,
-    product: Index,
+    (exp, product, sink): (Index, Index, Option<Sink>),
     on: &dyn Fn(Index) -> bool,
 ) -> Result<Steps, String> {
     let mut bands = p.bands(module);
@@ -361,6 +379,15 @@ fn steps(
         let v = &p.values[at];
         if v.is_layout() {
             at = v.operands[0];
+            continue;
+        }
+        if let Some(s) = sink.filter(|s| s.joined == at) {
+            // A sink is rounded as scores are, and nothing else.
+            if out.list.iter().any(|s| !matches!(s.kind, ScoreStep::Convert(_))) {
+                return Err("scores are changed together with what stands beside them".into());
+            }
+            out.operands.insert(s.column);
+            at = s.scores;
             continue;
         }
         if let Some((next, factor, divided)) = scaled(p, at) {

@@ -9,7 +9,7 @@ use crate::recognise::probe::found::{
 use crate::recognise::probe::layout::fits;
 use crate::recognise::probe::program::{Index, Program};
 use crate::recognise::probe::trial::Trial;
-use msc_ir::factor::solve::{AtomId, AtomList, Atoms};
+use msc_ir::factor::solve::{AtomId, AtomList};
 use msc_ir::ops::attention::{AttentionForm, ScoreStep};
 use msc_ir::ops::binary::BinaryKind;
 use msc_ir::ops::fused::{FusedKind, Scalar};
@@ -77,7 +77,7 @@ pub fn forward(p: &Program<'_>, module: &Module, place: &Place) -> Result<Site, 
 /// Which operand of the product holds the keys' dimensions, by solved atoms.
 fn sides(p: &Program<'_>, place: &Place, solved: &Solved) -> Result<(Index, Index), String> {
     let v = &p.values[place.product];
-    let dims = solved.dims(place.exp).ok_or("the weights are not part of the computation")?;
+    let dims = solved.dims(place.scored).ok_or("the weights are not part of the computation")?;
     let keys: Vec<AtomId> = place.keys.iter().flat_map(|&d| dims[d].clone()).collect();
     let has = |i: Index| solved.all(i).is_some_and(|a| keys.iter().all(|k| a.contains(k)));
     match (has(v.operands[0]), has(v.operands[1])) {
@@ -121,14 +121,13 @@ fn sinks(p: &Program<'_>, module: &Module, place: &Place) -> Result<(Vec<Sink>, 
     let inside: Vec<Index> = inside.into_iter().collect();
     let mut scratch = Module::new("trial");
     let slice = p.neighbourhood(module, &mut scratch, &inside).ok_or("it runs other graphs")?;
-    let atoms = Atoms::solve(&scratch, &slice.graph);
-    let solved = Solved { slice, atoms };
+    let solved = Solved::new(&scratch, slice);
     let (q, k) = sides(p, place, &solved)?;
     let all = |i: Index| solved.all(i).unwrap_or_default();
-    let dims = solved.dims(place.exp).ok_or("the weights are not part of the computation")?;
+    let dims = solved.dims(place.scored).ok_or("the weights are not part of the computation")?;
     let keys: Vec<AtomId> = place.keys.iter().flat_map(|&d| dims[d].clone()).collect();
     let of_keys = all(Chain::up(p, k, &LAYOUT).top());
-    let queries: Vec<AtomId> = all(place.exp).into_iter().filter(|a| !of_keys.contains(a)).collect();
+    let queries: Vec<AtomId> = all(place.scored).into_iter().filter(|a| !of_keys.contains(a)).collect();
     let local: BTreeSet<Index> = place.local.iter().copied().collect();
     let mut out = Vec::new();
     for dot in dots {
@@ -189,7 +188,8 @@ fn attempt(
     let mut tops = vec![Chain::up(p, q, &through), Chain::up(p, k, &through)];
     let has_scales =
         [q, k].iter().any(|&i| Chain::up(p, i, &Through { scales: true, ..LAYOUT }).factor != 1.0);
-    let has_masks = place.weights.is_some() || place.steps.iter().any(|s| s.operand.is_some());
+    let has_masks =
+        place.weights.is_some() || place.sink.is_some() || place.steps.iter().any(|s| s.operand.is_some());
     let repeated =
         |i: &Index| Chain::up(p, *i, &LAYOUT).nodes.len() != Chain::up(p, *i, &through).nodes.len();
     if !scales && small_masks && !has_scales
@@ -200,18 +200,12 @@ fn attempt(
     }
     tops.push(Chain::up(p, output.other, &Through { repeats, ..LAYOUT }));
     let mut steps = place.steps.clone();
-    for s in &steps {
-        if let Some(o) = s.operand {
-            tops.push(if small_masks {
-                Chain::up(p, o, &LAYOUT)
-            } else {
-                Chain { nodes: vec![o], factor: 1.0 }
-            });
-        }
-    }
-    if let Some(w) = place.weights {
-        tops.push(if small_masks { Chain::up(p, w, &LAYOUT) } else { Chain { nodes: vec![w], factor: 1.0 } });
-    }
+    let extras =
+        steps.iter().filter_map(|s| s.operand).chain(place.sink.map(|s| s.column)).chain(place.weights);
+    tops.extend(extras.map(|o| match small_masks {
+        true => Chain::up(p, o, &LAYOUT),
+        false => Chain { nodes: vec![o], factor: 1.0 },
+    }));
     let params: Vec<Index> = tops.iter().map(Chain::top).collect();
     if (1..params.len()).any(|i| params[i..].contains(&params[i - 1])) {
         return Err("one value is both queries and keys, or keys and values".into());
@@ -226,13 +220,14 @@ fn attempt(
     let marks = Marks {
         tops: [params[0], params[1], params[2]],
         product: place.product,
-        summed: (place.exp, &place.keys),
+        summed: (place.scored, &place.keys),
         masks: &masks,
     };
     let roles = Roles::new(&solved, marks)?;
     let factor = tops[0].factor * tops[1].factor;
     orient(&mut steps, &solved, &roles)?;
     let mut form = form(p, &steps, factor, &tops, &roles, &params);
+    form.sink = place.sink.is_some();
     form.weighted = place.weights.is_some();
     form.late = late;
     let kind = FusedKind::Attention(form.clone());
@@ -244,7 +239,7 @@ fn attempt(
     }
     let solved = solve(p, module, &mut scratch, &params, &candidates)?;
     let roles = Roles::new(&solved, marks)?;
-    let bounds = bounds(p, &solved, &roles, &tops, &steps)?;
+    let bounds = bounds(p, &solved, &roles, (&tops, &steps, form.sink))?;
     let wide = roles.of_queries(&roles.value_width);
     let edges = edges(&steps);
     let trial = Trial { slice: &solved.slice, atoms: &solved.atoms, edges: &edges, seed: 0x6174_7465_6e74 };
@@ -328,8 +323,7 @@ pub fn bounds(
     p: &Program<'_>,
     solved: &Solved,
     roles: &Roles,
-    tops: &[Chain],
-    steps: &[Step],
+    (tops, steps, sink): (&[Chain], &[Step], bool),
 ) -> Result<Vec<Bound>, String> {
     let mut out = Vec::new();
     let named = [
@@ -345,7 +339,7 @@ pub fn bounds(
         ScoreStep::Factor => "factor",
         _ => "mask",
     });
-    for (name, top) in extras.chain(["weights"]).zip(&tops[3..]) {
+    for (name, top) in extras.chain(sink.then_some("sink")).chain(["weights"]).zip(&tops[3..]) {
         let atoms = solved.all(top.top()).ok_or("a mask is not part of the computation")?;
         out.push(bound(p, name, roles.of_mask(&atoms)?, top));
     }

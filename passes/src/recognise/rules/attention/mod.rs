@@ -8,6 +8,7 @@ mod backward;
 pub(crate) mod find;
 mod forward;
 mod roles;
+mod sink;
 
 use crate::recognise::engine::region::{At, Region};
 use crate::recognise::engine::run::Run;
