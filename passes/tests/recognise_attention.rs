@@ -135,8 +135,20 @@ fn narrow_floats_keep_their_rounding() {
     let narrow = Spelling { dtype: DType::BF16, ..PLAIN };
     let plain = [(1, false), (2, true), (2, false)].map(|(group, flat)| Spelling { group, flat, ..narrow });
     let late = [false, true].map(|ties| Spelling { late: true, grouped: true, ties, ..narrow });
-    for sp in plain.into_iter().chain(late) {
-        let (after, _) = found(&sp);
+    let wide = [(1, false), (2, true), (2, false)].map(|(group, grouped)| Spelling {
+        group,
+        grouped,
+        wide: true,
+        ..narrow
+    });
+    for sp in plain.into_iter().chain(late).chain(wide) {
+        let (after, report) = found(&sp);
+        for r in &report.regions[0].reasons {
+            let (FusedKind::Attention(form) | FusedKind::AttentionGrad { form, .. }) = &r.fused.kind else {
+                continue;
+            };
+            assert_eq!(form.wide, sp.wide, "{sp:?}");
+        }
         let before = attention(&sp);
         let entry = before.entry().expect("an entry").graph;
         let inputs = inputs(&before.graph(entry).param_types(), 3);

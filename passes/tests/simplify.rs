@@ -249,3 +249,31 @@ fn a_mask_over_what_was_padded_with_the_same_is_gone() {
     assert!(step("0x00000101010000010101", "1.0", false), "something else is filled in");
     assert!(step("0x00000101010000010101", "0.0", true), "what is dropped is x");
 }
+
+/// Carries that start alike and never change are one; others are not, whatever they start as.
+#[test]
+fn equal_carries_are_one() {
+    let source = |last: &str, start: &str| {
+        format!(
+            "module @m\n\ngraph @cond(%0: i32[], %1: f32[3], %2: f32[3], %3: f32[3]) {{\n  \
+             %4 = constant {{value = splat i32[] 3}} : i32[]\n  %5 = compare %0, %4 {{direction = LT}} : i1[]\n  return %5\n}}\n\n\
+             graph @body(%0: i32[], %1: f32[3], %2: f32[3], %3: f32[3]) {{\n  %4 = constant {{value = splat i32[] 1}} : i32[]\n  \
+             %5 = add %0, %4 : i32[]\n  %6 = multiply %3, %1 : f32[3]\n  %7 = add %6, %2 : f32[3]\n  return %5, %1, {last}, %7\n}}\n\n\
+             graph @main(%0: f32[3], %1: f32[3]) {{\n  %2 = constant {{value = splat i32[] 0}} : i32[]\n  %3 = cosine %0 : f32[3]\n  \
+             %4 = cosine {start} : f32[3]\n  %5, %6, %7, %8 = while %2, %3, %4, %1 {{body = @body, cond = @cond}} : i32[], f32[3], f32[3], f32[3]\n  \
+             return %8\n}}\n\n{}",
+            entry(2, 1)
+        )
+    };
+    let body = |source: &str| {
+        let mut module = text::parse(source).expect("parses");
+        simplified(source);
+        simplify(&mut module).expect("simplifies");
+        let g = module.graph(module.graph_by_name("body").expect("a body"));
+        text::print_graph(&module, g, text::PrintOptions::default())
+    };
+    assert!(body(&source("%2", "%0")).contains("add %6, %1"), "{}", body(&source("%2", "%0")));
+    // It changes, or starts as something else.
+    assert!(body(&source("%7", "%0")).contains("add %6, %2"), "{}", body(&source("%7", "%0")));
+    assert!(body(&source("%2", "%1")).contains("add %6, %2"), "{}", body(&source("%2", "%1")));
+}

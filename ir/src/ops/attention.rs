@@ -57,6 +57,9 @@ pub struct AttentionForm {
     pub sink: bool,
     /// The weights are multiplied by a further operand `[B|1,H|1,S|1,T|1]` before they meet the values: dropout.
     pub weighted: bool,
+    /// Products of queries and keys are summed in f32 and kept so, and so are the products that give their gradients before
+    /// these are rounded. Says something about narrow floats only.
+    pub wide: bool,
     /// The weights meet the values as they are, and the rows of the product are divided by the sum of the weights, rounded
     /// to the type of the values: `o = (e·v)/l`. The gradient then divides `dy` first. Says something about narrow floats
     /// only.
@@ -68,11 +71,12 @@ pub struct AttentionForm {
 
 impl AttentionForm {
     /// The flags, with their words.
-    fn flags(&mut self) -> [(&mut bool, &'static str); 5] {
+    fn flags(&mut self) -> [(&mut bool, &'static str); 6] {
         [
             (&mut self.repeated, "repeated"),
             (&mut self.sink, "sink"),
             (&mut self.weighted, "weighted"),
+            (&mut self.wide, "wide"),
             (&mut self.late, "late"),
             (&mut self.ties, "ties"),
         ]
@@ -173,11 +177,20 @@ mod tests {
             ScoreStep::Factor,
         ];
         for form in [
-            AttentionForm { steps, repeated: true, sink: true, weighted: true, late: true, ties: true },
+            AttentionForm {
+                steps,
+                repeated: true,
+                sink: true,
+                weighted: true,
+                wide: true,
+                late: true,
+                ties: true,
+            },
             AttentionForm::default(),
             AttentionForm { repeated: true, ..AttentionForm::default() },
             AttentionForm { weighted: true, ..AttentionForm::default() },
             AttentionForm { sink: true, ..AttentionForm::default() },
+            AttentionForm { wide: true, ..AttentionForm::default() },
             AttentionForm { late: true, ties: true, ..AttentionForm::default() },
         ] {
             assert_eq!(AttentionForm::parse(&form.to_string()), Some(form));

@@ -4,7 +4,7 @@
 //! **After:** entries hold no `call`; no op that can be folded within the limits, no dead op, no op that is an
 //! identity *bit for bit*; each constant is one op per graph, before its first use, and none that an expression
 //! over its indices gives ([`tables`]); graphs that nothing reaches
-//! are gone (graph ids change). Order, source locations and results' bits are the source's.
+//! are gone (graph ids change); a loop uses one of the carries that are always the same ([`carries`]). Order, source locations and results' bits are the source's.
 //!
 //! One walk over a graph does the work: ops are copied in order into a new graph, calls are replaced by the
 //! callee's ops, and each op passes the rules of [`fold`] and [`identity`] before it is emitted. Graphs are walked
@@ -14,6 +14,7 @@
 //! the first layer unlike the others; see [`crate::template`]), no rule that moves a rounding or changes a zero's
 //! sign, nothing across an `optimization_barrier`.
 
+mod carries;
 pub mod compact;
 pub mod fold;
 pub mod identity;
@@ -60,6 +61,9 @@ pub fn simplify(module: &mut Module) -> Result<Simplified> {
     for &id in order.iter().filter(|id| !definitions.contains(id)) {
         rewrite::graph(module, id, &mut done)?;
     }
+    let callers_first: Vec<GraphId> =
+        order.iter().rev().filter(|id| !definitions.contains(id)).copied().collect();
+    carries::merge(module, &callers_first);
     module.drop_unreachable_graphs();
     done.ops_after = ops(module, &msc_ir::ops::call::reachable(module));
     Ok(done)

@@ -97,6 +97,8 @@ pub struct Spelling {
     pub cap: bool,
     /// A number for each head stands beside the scores.
     pub sink: bool,
+    /// Products of queries and keys are kept in f32.
+    pub wide: bool,
     /// Weights are divided by their sum after the product with the values.
     pub late: bool,
     /// The gradient goes through the maximum, too.
@@ -119,6 +121,7 @@ pub const PLAIN: Spelling = Spelling {
     mask: Mask::CausalAdd,
     cap: false,
     sink: false,
+    wide: false,
     late: false,
     ties: false,
     gradient: true,
@@ -135,6 +138,8 @@ const CAP: f64 = 2.0;
 struct Maker {
     module: Module,
     graph: Graph,
+    /// What products are kept in, if not in their operands' type.
+    into: Option<DType>,
 }
 
 impl Maker {
@@ -187,7 +192,7 @@ impl Maker {
     }
 
     fn dot(&mut self, l: ValueId, r: ValueId, batch: usize, contract: (&[usize], &[usize])) -> ValueId {
-        let dtype = self.ty(l).dtype;
+        let dtype = self.into.unwrap_or(self.ty(l).dtype);
         let d = DotGeneral {
             lhs_batch: (0..batch).collect(),
             rhs_batch: (0..batch).collect(),
@@ -261,7 +266,7 @@ impl Maker {
 /// The program of a spelling: queries `[B,S,H·h]`, keys and values `[B,S,K·h]`, the output's gradient, then an input
 /// of the mask if it has one and the sink if there is one, to the output and the gradients of queries, keys, values and sink.
 pub fn attention(sp: &Spelling) -> Module {
-    let mut m = Maker { module: Module::new("step"), graph: Graph::new("main") };
+    let mut m = Maker { module: Module::new("step"), graph: Graph::new("main"), into: None };
     let (g, heads, s) = (sp.group, K * sp.group, sp.length);
     let q0 = m.param(sp.dtype, &[B, s, heads * H]);
     let k0 = m.param(sp.dtype, &[B, s, K * H]);
@@ -299,6 +304,7 @@ pub fn attention(sp: &Spelling) -> Module {
     }
     let all = [B, heads, s, s];
     let grouped = [B, K, g, s, s];
+    m.into = sp.wide.then_some(DType::F32);
     let mut s = if sp.grouped {
         // Keys on the left.
         let s = m.dot(k, q, 2, (&[3], &[4]));
@@ -307,6 +313,7 @@ pub fn attention(sp: &Spelling) -> Module {
     } else {
         m.product(q, k, (3, 3), sp.flat)
     };
+    m.into = None;
     s = m.convert(s, DType::F32);
     match sp.scale {
         Scale::Products => s = m.scaled(s, SCALE),
@@ -488,16 +495,20 @@ pub fn attention(sp: &Spelling) -> Module {
         if sp.fault == Fault::GradientScaleTwice {
             ds = m.scaled(ds, SCALE);
         }
-        let ds = m.convert(ds, sp.dtype);
+        let into = if sp.wide { DType::F32 } else { sp.dtype };
+        let ds = m.convert(ds, into);
+        let (q, k) = (m.convert(q, into), m.convert(k, into));
         let (mut dq, mut dk) = if sp.grouped {
             let d = m.reshape(ds, &grouped);
             let dq = m.dot(d, k, 2, (&[4], &[2]));
             let dk = m.dot(d, q, 2, (&[2, 3], &[2, 3]));
-            (m.reshape(dq, &[B, heads, sp.length, H]), dk)
+            (m.reshape(dq, &[B, heads, sp.length, H]), m.convert(dk, sp.dtype))
         } else {
             let dk = m.product(ds, q, (2, 2), sp.flat);
+            let dk = m.convert(dk, sp.dtype);
             (m.product(ds, k, (3, 2), sp.flat), m.grouped_sum(dk, g))
         };
+        dq = m.convert(dq, sp.dtype);
         match sp.scale {
             Scale::Queries => dq = m.scaled(dq, SCALE),
             Scale::Split => {
@@ -512,7 +523,7 @@ pub fn attention(sp: &Spelling) -> Module {
         }
         results.extend(of_sink);
     }
-    let Maker { mut module, mut graph } = m;
+    let Maker { mut module, mut graph, .. } = m;
     let (params, n) = (graph.params().len(), results.len());
     graph.set_results(results);
     let graph = module.add_graph(graph);

@@ -147,21 +147,30 @@ impl Definition<'_> {
         self.reshaped(out, [s[0], sizes.h, s[2], n])
     }
 
-    /// `x[B,H,S,T] · y[B,H,S,n] → [B,K,T,n]`: summed over queries and over the heads of a group.
-    fn over_queries(&mut self, x: ValueId, y: ValueId, sizes: Sizes, repeated: bool) -> Result<ValueId> {
+    /// `x[B,H,S,T] · y[B,H,S,n] → [B,K,T,n]` of type `into`: summed over queries and over the heads of a group.
+    fn over_queries(
+        &mut self,
+        x: ValueId,
+        y: ValueId,
+        sizes: Sizes,
+        (repeated, into): (bool, DType),
+    ) -> Result<ValueId> {
         let g = sizes.group();
         if g == 1 {
-            return self.dot(x, y, (&[2], &[2]));
+            let sum = self.dot(x, y, (&[2], &[2]))?;
+            return self.convert(sum, into);
         }
         let n = self.ty(y).shape[3];
         if repeated {
             let each = self.dot(x, y, (&[2], &[2]))?;
+            let each = self.convert(each, into)?;
             let each = self.reshaped(each, [sizes.b, sizes.k, g, sizes.t, n])?;
             return self.op(Reduce { dims: Shape::from_slice(&[2]), monoid: Monoid::Sum }, &[each]);
         }
         let x = self.reshaped(x, [sizes.b, sizes.k, g, sizes.s, sizes.t])?;
         let y = self.reshaped(y, [sizes.b, sizes.k, g, sizes.s, n])?;
-        self.dot(x, y, (&[2, 3], &[2, 3]))
+        let sum = self.dot(x, y, (&[2, 3], &[2, 3]))?;
+        self.convert(sum, into)
     }
 
     /// Whether `lo ≤ i − j ≤ hi`, as `i1` of the shape of scores.
@@ -206,6 +215,7 @@ impl Definition<'_> {
         k: ValueId,
         extras: &[ValueId],
     ) -> Result<Scores> {
+        let (q, k) = self.factors(form, q, k)?;
         let mut at = self.over_rows_of(q, k, sizes, form.repeated)?;
         let mut extras = extras.iter();
         let mut trace = Vec::new();
@@ -259,6 +269,14 @@ impl Definition<'_> {
             trace.push((ty, kept));
         }
         Ok(Scores { sizes, value: at, trace })
+    }
+
+    /// Queries and keys as they are multiplied.
+    fn factors(&mut self, form: &AttentionForm, q: ValueId, k: ValueId) -> Result<(ValueId, ValueId)> {
+        match form.wide {
+            true => Ok((self.convert(q, DType::F32)?, self.convert(k, DType::F32)?)),
+            false => Ok((q, k)),
+        }
     }
 
     /// The gradient of the products from that of the scores.
@@ -434,7 +452,7 @@ pub fn backward(
     };
     let kept = d.weighted(form, p, &params[3..n])?;
     let rounded = d.convert(kept, types[2].dtype)?;
-    let dv = d.over_queries(rounded, dy, sizes, form.repeated)?;
+    let dv = d.over_queries(rounded, dy, sizes, (form.repeated, types[2].dtype))?;
     let wide = d.ty(p);
     let dp = d.over_rows_of(dy, v, sizes, form.repeated)?;
     let dp = d.convert(dp, wide.dtype)?;
@@ -462,8 +480,10 @@ pub fn backward(
         ds = d.through_maximum(&scores, m, ds)?;
     }
     let ds = d.through_scores(form, &scores, ds)?;
+    let (q, k) = d.factors(form, q, k)?;
     let dq = d.over_keys(ds, k, scores.sizes, form.repeated)?;
-    let dk = d.over_queries(ds, q, sizes, form.repeated)?;
+    let dq = d.convert(dq, types[0].dtype)?;
+    let dk = d.over_queries(ds, q, sizes, (form.repeated, types[1].dtype))?;
     let mut results = vec![dq, dk, dv];
     if let (Some(sink), Some(operand)) = (d.sink(form, &params, &scores)?, Sizes::sink(form)) {
         let below = d.op(Subtract, &[sink, m])?;

@@ -77,7 +77,8 @@ fn attempt(
     for (result, sinks) in dots.iter().enumerate() {
         for s in sinks {
             for i in after(p, place, s.dot, true) {
-                if closed(p, &params, i) && !candidates.contains(&(result, i)) {
+                let typed = p.values[i].ty.dtype == p.values[params[result]].ty.dtype;
+                if typed && closed(p, &params, i) && !candidates.contains(&(result, i)) {
                     candidates.push((result, i));
                 }
             }

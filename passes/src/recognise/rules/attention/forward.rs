@@ -12,6 +12,7 @@ use crate::recognise::probe::trial::Trial;
 use msc_ir::factor::solve::{AtomId, AtomList};
 use msc_ir::ops::attention::{AttentionForm, ScoreStep};
 use msc_ir::ops::binary::BinaryKind;
+use msc_ir::ops::convert::Convert;
 use msc_ir::ops::fused::{FusedKind, Scalar};
 use msc_ir::{DType, Graph, Module, Monoid, Op};
 use std::collections::BTreeSet;
@@ -153,8 +154,10 @@ fn sinks(p: &Program<'_>, module: &Module, place: &Place) -> Result<(Vec<Sink>, 
     Ok((out, (q, k)))
 }
 
-/// Values that may be a product's result: through layout, scales, numbers per row, and sums over head groups.
+/// Values that may be a product's result: through layout, scales, numbers per row, and with `sums` through sums over head
+/// groups and roundings.
 pub fn after(p: &Program<'_>, place: &Place, dot: Index, sums: bool) -> Vec<Index> {
+    let rounds = |u: Index| matches!(p.op(u), Some(Op::Convert(Convert::Value(d))) if is_narrow(*d));
     let mut out = vec![dot];
     let mut next = 0;
     while let Some(&i) = out.get(next) {
@@ -164,6 +167,7 @@ pub fn after(p: &Program<'_>, place: &Place, dot: Index, sums: bool) -> Vec<Inde
             let fits = p.values[u].is_layout() && p.values[u].ty.elements() == p.values[i].ty.elements()
                 || scaled(p, u).is_some_and(|s| s.0 == i)
                 || matches!(p.op(u), Some(Op::Reduce(r)) if r.monoid == Monoid::Sum && sums)
+                || sums && rounds(u)
                 || matches!(p.op(u), Some(Op::Binary(b)) if matches!(b.kind, BinaryKind::Multiply | BinaryKind::Divide)
                     && p.values[u].operands.iter().any(|&x| x != i && by_row(x)));
             if fits && out.len() < MAX_AFTER && !out.contains(&u) {
@@ -230,6 +234,7 @@ fn attempt(
     form.sink = place.sink.is_some();
     form.weighted = place.weights.is_some();
     form.late = late;
+    form.wide = is_narrow(p.values[params[0]].ty.dtype) && p.values[place.product].ty.dtype == DType::F32;
     let kind = FusedKind::Attention(form.clone());
     let wide = roles.of_queries(&roles.value_width);
     let fits = |i: Index| solved.dims(i).is_some_and(|d| fits(&wide, &d));

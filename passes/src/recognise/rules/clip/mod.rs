@@ -5,7 +5,7 @@
 //! every one of them is scaled; and if the scaled tensor is `g·min(1, max/(norm + eps))`, by numbers below, at and
 //! above the threshold. Threshold and epsilon are numbers of the program, or scalars of it, which get several values.
 
-mod flow;
+pub(super) mod flow;
 mod scaled;
 mod squares;
 

@@ -1,6 +1,7 @@
 //! What a program makes of a sum of squares: scalars of it alone, and tensors scaled by them. Both are expressions of
 //! two numbers, so that one trial judges all gradients, of whatever shape and layer.
 
+use super::NORMS;
 use super::flow::{Flow, Place};
 use super::squares::pieces;
 use msc_ir::interp::{EvalCx, Mode};
@@ -153,6 +154,12 @@ impl Scaled {
         out
     }
 
+    /// Whether an expression of the norm alone is zero.
+    fn is_zero(&self, module: &Module, term: TermId) -> bool {
+        let value = |n: &f64| self.terms.value(module, term, (n * n, 0.0), 0);
+        self.terms.scalars(term).is_empty() && NORMS.iter().all(|n| value(n) == Some(0.0))
+    }
+
     /// Finds the expression of a value; whether it is new.
     fn visit(&mut self, flow: &Flow<'_>, at: &Place) -> bool {
         let Some(op) = flow.maker(at).map(|m| &m.op) else { return false };
@@ -197,6 +204,8 @@ impl Scaled {
             term
         };
         match source {
+            // The gradient of what the loss does not depend on, scaled: it is zero whatever the norm.
+            None if flow.ty(at).rank() > 0 && self.is_zero(flow.module, term) => false,
             None => self.scalars.insert(at.clone(), term) != Some(term),
             Some(from) => {
                 let new = (from, term);

@@ -5,6 +5,7 @@
 //! back in the place of what it took. The sums are compared exactly, as polynomials in the program's numbers.
 
 mod linear;
+mod outside;
 mod state;
 
 use crate::recognise::engine::region::Region;
@@ -17,6 +18,7 @@ use linear::{Coefficient, Form, Linear};
 use msc_ir::Op;
 use msc_ir::ops::fused::{FusedKind, Lion, Scalar, Sgd};
 use msc_ir::ops::unary::UnaryKind;
+use outside::Outside;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Literals are rounded to f32.
@@ -53,8 +55,12 @@ pub fn probe(graph: &mut Graph, region: &Region, run: &mut Run) {
             a == b && a.dtype.is_float() && a.rank() > 0 && !named(new)
         })
         .collect();
-    let steps =
-        Steps { p: &program, old: pairs.iter().map(|p| p.0).collect(), new: pairs.iter().copied().collect() };
+    let steps = Steps {
+        p: &program,
+        outside: Outside::new(&graph.analysis.module, region),
+        old: pairs.iter().map(|p| p.0).collect(),
+        new: pairs.iter().copied().collect(),
+    };
     let found: Vec<Found> = pairs.iter().filter_map(|&(old, new)| steps.attempt(old, new)).collect();
     let mut refused = Vec::new();
     for f in found {
@@ -69,6 +75,7 @@ pub fn probe(graph: &mut Graph, region: &Region, run: &mut Run) {
 
 struct Steps<'p, 'r> {
     p: &'p Program<'r>,
+    outside: Outside<'p>,
     old: BTreeSet<Index>,
     /// What comes back for each state.
     new: BTreeMap<Index, Index>,
@@ -203,7 +210,7 @@ impl Steps<'_, '_> {
         let mut todo = vec![g];
         while let Some(i) = todo.pop() {
             let v = &self.p.values[i];
-            if self.old.contains(&i) {
+            if self.old.contains(&i) || v.op.is_none() && self.outside.is_made_of_state(v.at) {
                 return true;
             }
             let elementwise = matches!(
