@@ -190,8 +190,8 @@ pub struct Rule {
     /// Variables whose classes are factors as they stand, whatever they hold, once they are bound. Where this is
     /// empty: all that the first root binds.
     pub atoms: &'static [&'static str],
-    /// Further variables that become atoms. None of them may be computed from the match's other atoms; a match in
-    /// which one is, is dropped.
+    /// Further variables that become atoms. None of them may be computed from the match's other atoms, but by way of a
+    /// result of a named operation; a match in which one is, is dropped.
     pub independent: &'static [&'static str],
     /// What to build.
     pub apply: Applier,
