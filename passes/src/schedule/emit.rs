@@ -46,7 +46,7 @@ enum Step {
     /// One instruction; its results' name.
     One { op: Arc<Op>, name: Arc<str> },
     /// A collective; its results' name.
-    Collective { op: Op, axes: Axes, name: Arc<str> },
+    Collective { op: Box<Op>, axes: Axes, name: Arc<str> },
     /// The kernels of a fused op; its results' name.
     Kernels { definition: GraphId, name: Arc<str> },
 }
@@ -172,7 +172,7 @@ impl<'a> Emitter<'a> {
                 Step::Collective { op, axes, name } => {
                     let communicator = self.communicator(axes);
                     let writes = self.results(g, data, name);
-                    let action = Action::Collective { communicator, op: op.clone() };
+                    let action = Action::Collective { communicator, op: Op::clone(op) };
                     self.push(COMMUNICATION, action, reads, writes.clone(), data.loc);
                     writes
                 }
@@ -216,7 +216,7 @@ impl<'a> Emitter<'a> {
             },
             Op::Collective(c) if !c.axes().is_empty() => {
                 let axes = c.axes().into();
-                Step::Collective { op: data.op.clone(), axes, name: self.name(data) }
+                Step::Collective { op: Box::new(data.op.clone()), axes, name: self.name(data) }
             }
             other if other.callees().iter().any(|&c| self.communicates(c)) => {
                 return Err(PassError::Layout {

@@ -109,6 +109,11 @@ impl Growth<'_, '_> {
                 continue;
             }
             let ((d, x), (e, y)) = (nodes.producer(v), nodes.producer(w));
+            // Where layers meet in a sum over all tensors, what comes before the first layer stands where the last part of
+            // a layer does: tensors are no pair because their norms are.
+            if nodes.scalar[i] && !nodes.scalar[d as usize] {
+                continue;
+            }
             if x == y && nodes.label[d as usize] == nodes.label[e as usize] {
                 self.push(Task::Pair(d, e));
             } else {
