@@ -111,7 +111,9 @@ impl Growth<'_, '_> {
             let ((d, x), (e, y)) = (nodes.producer(v), nodes.producer(w));
             // Where layers meet in a sum over all tensors, what comes before the first layer stands where the last part of
             // a layer does: tensors are no pair because their norms are.
-            if nodes.scalar[i] && !nodes.scalar[d as usize] {
+            let norm =
+                nodes.scalar[i] && nodes.results(a).iter().all(|&r| nodes.graph.ty(r).dtype.is_float());
+            if norm && !nodes.scalar[d as usize] {
                 continue;
             }
             if x == y && nodes.label[d as usize] == nodes.label[e as usize] {
