@@ -127,6 +127,20 @@ fn what_all_layers_share_is_computed_once() {
     assert!(found.prologue.iter().any(|&op| matches!(entry.op(op).op, msc_ir::Op::Compare(_))));
 }
 
+/// In the sum over all gradients' squares the last norm's weight stands where a layer before the first would have its
+/// second norm's; the last norm is no part of it.
+#[test]
+fn layers_of_two_norms_of_one_value_are_one_template() {
+    for n in [2, 3, 5] {
+        let layers = vec![Layer { parallel: true, ..Layer::default() }; n];
+        let (_, found) = outlined(&step(&layers, &(0..n).collect::<Vec<_>>()));
+        let [t] = &found.templates[..] else { panic!("{n} layers: {found:?}") };
+        assert_eq!(shape(t), (n, STEP.to_vec()), "{n} layers");
+        let own = |s: usize| t.segments[s].params.iter().filter(|p| **p == ParamSource::Instance).count();
+        assert_eq!((own(0), own(2)), (4, 8), "weights; weights and moments");
+    }
+}
+
 #[test]
 fn a_few_layers_of_another_kind_first_are_a_template_of_their_own() {
     let layers: Vec<Layer> = (0..7).map(|i| Layer { square: i >= 2, ..Layer::default() }).collect();

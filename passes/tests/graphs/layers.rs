@@ -29,11 +29,13 @@ pub struct Layer {
     pub mask: usize,
     /// Also squares the activation.
     pub square: bool,
+    /// Also adds a second norm of its input, whose weight is its last parameter. All layers have it or none.
+    pub parallel: bool,
 }
 
 impl Default for Layer {
     fn default() -> Layer {
-        Layer { activation: Tanh, scale: 0.5, mask: 0, square: false }
+        Layer { activation: Tanh, scale: 0.5, mask: 0, square: false, parallel: false }
     }
 }
 
@@ -42,16 +44,19 @@ impl Default for Layer {
 pub fn step(layers: &[Layer], order: &[usize]) -> Module {
     let mut b = Builder { m: Module::new("step"), g: Graph::new("main"), line: 0 };
     let weight = |rows: usize, columns: usize| TensorType::new(DType::F32, [rows, columns]);
-    let shapes = [TensorType::new(DType::F32, [N[1]]), weight(N[1], N[2]), weight(N[2], N[1])];
+    let row = TensorType::new(DType::F32, [N[1]]);
+    let parallel = layers.iter().any(|l| l.parallel);
+    let mut shapes = vec![row.clone(), weight(N[1], N[2]), weight(N[2], N[1])];
+    shapes.extend(parallel.then(|| row.clone()));
     let x = b.g.add_param(weight(N[0], N[1]));
-    let head = [b.g.add_param(shapes[0].clone()), b.g.add_param(weight(N[1], 2))];
-    let mut weights = vec![[head[0]; 3]; layers.len()];
+    let head = [b.g.add_param(row), b.g.add_param(weight(N[1], 2))];
+    let mut weights: Vec<Vec<ValueId>> = vec![Vec::new(); layers.len()];
     let mut moments = weights.clone();
     for &i in order {
-        weights[i] = shapes.each_ref().map(|t| b.g.add_param(t.clone()));
+        weights[i] = shapes.iter().map(|t| b.g.add_param(t.clone())).collect();
     }
     for &i in order {
-        moments[i] = shapes.each_ref().map(|t| b.g.add_param(t.clone()));
+        moments[i] = shapes.iter().map(|t| b.g.add_param(t.clone())).collect();
     }
 
     let mut x = b.unary(Sine, x);
@@ -70,13 +75,15 @@ pub fn step(layers: &[Layer], order: &[usize]) -> Module {
     let ghead = b.dot(n, gl, [0, 0]);
     let gn = b.dot(gl, head[1], [1, 1]);
     let (mut g, gfinal) = b.norm_grad(gn, head[0], unit, root);
-    let mut grads = vec![[ghead; 3]; layers.len()];
+    let mut grads: Vec<Vec<ValueId>> = vec![Vec::new(); layers.len()];
     for i in (0..layers.len()).rev() {
         (g, grads[i]) = b.backward(&layers[i], &weights[i], &saved[i], g);
     }
 
     let mut total = b.constant(0.0, &TensorType::scalar(DType::F32));
-    for &gw in [gfinal, ghead].iter().chain(order.iter().flat_map(|&i| &grads[i])) {
+    // The last norm's weight just before the first layer: there a layer would have its last one.
+    let ends = if parallel { [ghead, gfinal] } else { [gfinal, ghead] };
+    for &gw in ends.iter().chain(order.iter().flat_map(|&i| &grads[i])) {
         let square = b.binary(Multiply, gw, gw);
         let dims: Vec<usize> = (0..b.g.ty(gw).rank()).collect();
         let one = b.sum(square, &dims);
@@ -85,7 +92,7 @@ pub fn step(layers: &[Layer], order: &[usize]) -> Module {
     let norm = b.unary(Sqrt, total);
     let mut results = vec![loss, g];
     for &i in order {
-        for k in 0..3 {
+        for k in 0..shapes.len() {
             let (w, m, gw) = (weights[i][k], moments[i][k], grads[i][k]);
             let t = b.g.ty(gw).clone();
             let spread = b.broadcast(norm, &t, &[]);
@@ -136,6 +143,8 @@ struct Saved {
     activated: ValueId,
     masked: ValueId,
     out: ValueId,
+    /// The second norm's rows and root.
+    second: Option<(ValueId, ValueId)>,
 }
 
 struct Builder {
@@ -228,7 +237,7 @@ impl Builder {
         self.add(Select::Select, &[keep, x, nothing])
     }
 
-    fn forward(&mut self, layer: &Layer, w: &[ValueId; 3], x: ValueId) -> Saved {
+    fn forward(&mut self, layer: &Layer, w: &[ValueId], x: ValueId) -> Saved {
         let (normed, unit, root) = self.norm(x, w[0]);
         let h = self.dot(normed, w[1], [1, 0]);
         let activated = self.unary(layer.activation, h);
@@ -241,17 +250,16 @@ impl Builder {
         }
         let y = self.dot(masked, w[2], [1, 0]);
         let y = self.scaled(y, layer.scale);
-        let out = self.binary(Add, x, y);
-        Saved { unit, root, normed, activated, masked, out }
+        let mut out = self.binary(Add, x, y);
+        let second = layer.parallel.then(|| self.norm(x, w[3]));
+        if let Some((normed, ..)) = second {
+            out = self.binary(Add, out, normed);
+        }
+        let second = second.map(|(_, unit, root)| (unit, root));
+        Saved { unit, root, normed, activated, masked, out, second }
     }
 
-    fn backward(
-        &mut self,
-        layer: &Layer,
-        w: &[ValueId; 3],
-        s: &Saved,
-        g: ValueId,
-    ) -> (ValueId, [ValueId; 3]) {
+    fn backward(&mut self, layer: &Layer, w: &[ValueId], s: &Saved, g: ValueId) -> (ValueId, Vec<ValueId>) {
         let gy = self.scaled(g, layer.scale);
         let gw2 = self.dot(s.masked, gy, [0, 0]);
         let mut ga = self.dot(gy, w[2], [1, 1]);
@@ -266,6 +274,13 @@ impl Builder {
         let gw1 = self.dot(s.normed, gh, [0, 0]);
         let gn = self.dot(gh, w[1], [1, 1]);
         let (gx, gw0) = self.norm_grad(gn, w[0], s.unit, s.root);
-        (self.binary(Add, g, gx), [gw0, gw1, gw2])
+        let mut grads = vec![gw0, gw1, gw2];
+        let mut out = self.binary(Add, g, gx);
+        if let Some((unit, root)) = s.second {
+            let (gx, gw3) = self.norm_grad(g, w[3], unit, root);
+            grads.push(gw3);
+            out = self.binary(Add, out, gx);
+        }
+        (out, grads)
     }
 }
