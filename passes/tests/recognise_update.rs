@@ -139,3 +139,41 @@ entry "train" @main {
         assert_eq!(sites(&report, "sgd"), want, "{text}");
     }
 }
+
+/// What a layer's graph takes for a gradient is none if the entry makes it of state: the step is another optimizer's, of
+/// which the layer has the end.
+#[test]
+fn a_gradient_made_of_state_outside_is_none() {
+    let source = r#"module @update
+
+graph @layer(%0: f32[4], %1: f32[4]) {
+  %2 = constant {value = splat f32[4] -0.5} : f32[4]
+  %3 = multiply %2, %1 : f32[4]
+  %4 = add %0, %3 : f32[4]
+  return %4
+}
+
+graph @main(%0: f32[4], %1: f32[4], %2: f32[4], %3: f32[4]) {
+  %4 = add %2, %3 : f32[4]
+  %5 = call %0, %4 {graph = @layer} : f32[4]
+  %6 = call %1, %4 {graph = @layer} : f32[4]
+  return %5, %6, %4
+}
+
+entry "train" @main {
+  param "a" alias 0
+  param "b" alias 1
+  param "g"
+  param "m" alias 2
+  result "a"
+  result "b"
+  result "m"
+}
+"#;
+    for (text, want) in [(source.to_string(), 0), (source.replace("\"m\" alias 2", "\"m\""), 1)] {
+        let mut module = text::parse(&text).expect("parses");
+        let layer = module.graph_by_name("layer").expect("the layer");
+        let report = recognise_graph(&mut module, layer).expect("recognises");
+        assert_eq!(sites(&report, "sgd"), want, "{text}");
+    }
+}
