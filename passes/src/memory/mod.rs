@@ -78,20 +78,17 @@ pub fn plan(p: &mut Program) -> Report {
     let accesses = Accesses::of(p);
     let mut report = Report::default();
     let mut next = 0u64;
-    // Constants are where they are.
-    let mut placed: Vec<bool> =
-        p.buffers.iter().map(|b| matches!(b.placement, Placement::Constant(_))).collect();
-    for &b in p.inputs.iter().chain(&p.outputs) {
-        placed[b.0 as usize] |= matches!(p.buffer(b).placement, Placement::Arena(_));
-    }
-    let mut persistent: Vec<usize> = p.inputs.iter().chain(&p.outputs).map(|b| b.0 as usize).collect();
-    persistent.sort_unstable();
-    persistent.dedup();
-    for n in persistent {
-        let b = &mut p.buffers[n];
-        if matches!(b.placement, Placement::Arena(_)) {
-            b.placement = Placement::Arena(next);
-            next += aligned(b.ty.bytes() as u64);
+    let mut placed = vec![false; p.buffers.len()];
+    p.inputs.iter().chain(&p.outputs).for_each(|b| placed[b.0 as usize] = true);
+    for (b, placed) in p.buffers.iter_mut().zip(&mut placed) {
+        match b.placement {
+            // Constants are where they are.
+            Placement::Constant(_) => *placed = true,
+            Placement::Arena(_) if *placed => {
+                b.placement = Placement::Arena(next);
+                next += aligned(b.ty.bytes() as u64);
+            }
+            Placement::Arena(_) => {}
         }
     }
     report.persistent_bytes = next;

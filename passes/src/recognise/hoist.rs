@@ -4,7 +4,7 @@
 //! cosines in every layer. Where all that a segment makes of a shared parameter is one op that only moves its elements,
 //! the entry does that, once for all segments, and the parameter is what came of it. The bits are the same.
 
-use super::sink::{Moved, broken};
+use super::rebuild::{Moved, Values, calls, rest};
 use super::templates::shared;
 use crate::error::Result;
 use crate::template::Template;
@@ -81,7 +81,7 @@ fn plan(module: &Module, entry: GraphId, t: &Template) -> Plan {
 /// A segment's graph whose parameters are what came of the hoisted ops.
 fn inside(old: &Graph, here: &BTreeMap<usize, &Hoisted>) -> Result<(Graph, BTreeMap<OpId, OpId>)> {
     let mut new = Graph::new(old.name.clone());
-    let mut map: Vec<Option<ValueId>> = vec![None; old.value_count()];
+    let mut map: Values = vec![None; old.value_count()];
     for (i, &p) in old.params().iter().enumerate() {
         let (value, ty) = match here.get(&i) {
             Some(h) => (old.op(h.inside).results[0], &h.ty),
@@ -89,64 +89,24 @@ fn inside(old: &Graph, here: &BTreeMap<usize, &Hoisted>) -> Result<(Graph, BTree
         };
         map[value.0 as usize] = Some(new.add_param(ty.clone()));
     }
-    let mut moved = BTreeMap::new();
-    for (id, _) in old.ops().filter(|(id, _)| here.values().all(|h| h.inside != *id)) {
-        moved.insert(id, OpId(new.op_count() as u32));
-        new.copy_op(old, id, &mut map)?;
-    }
-    let results: Option<Vec<ValueId>> = old.results().iter().map(|r| map[r.0 as usize]).collect();
-    new.set_results(results.ok_or_else(|| broken("a result of a segment is gone"))?);
+    let moved = rest(old, &mut new, &mut map, |id| here.values().all(|h| h.inside != id))?;
     Ok((new, moved))
 }
 
 /// The entry with the hoisted ops before the first call that takes what comes of them.
 fn outside(module: &mut Module, entry: GraphId, t: &Template, plan: &Plan) -> Result<BTreeMap<OpId, OpId>> {
-    let mut segment_of: BTreeMap<OpId, usize> = BTreeMap::new();
-    for (s, segment) in t.segments.iter().enumerate() {
-        segment_of.extend(segment.calls.iter().map(|&c| (c, s)));
-    }
     let old = module.take_graph(entry);
-    let mut new = Graph::new(old.name.clone());
-    let mut map: Vec<Option<ValueId>> = vec![None; old.value_count()];
-    for &p in old.params() {
-        map[p.0 as usize] = Some(new.add_param(old.ty(p).clone()));
-    }
-    let gone = || broken("a call takes a value that is not there yet");
     let mut made: BTreeMap<(ValueId, &Op), ValueId> = BTreeMap::new();
-    let mut moved = BTreeMap::new();
-    for (id, data) in old.ops() {
-        let Some(&s) = segment_of.get(&id) else {
-            moved.insert(id, OpId(new.op_count() as u32));
-            new.copy_op(&old, id, &mut map)?;
-            continue;
-        };
-        let mut operands = Vec::with_capacity(data.operands.len());
-        for (p, v) in data.operands.iter().enumerate() {
-            let Some(h) = plan.get(&(s, p)) else {
-                operands.push(map[v.0 as usize].ok_or_else(gone)?);
-                continue;
-            };
-            let known = made.get(&(h.of, &h.op)).copied();
-            let value = match known {
-                Some(value) => value,
-                None => {
-                    let of = map[h.of.0 as usize].ok_or_else(gone)?;
-                    let value = new.add_typed(h.op.clone(), &[of], [h.ty.clone()], h.loc)[0];
-                    made.insert((h.of, &h.op), value);
-                    value
-                }
-            };
-            operands.push(value);
-        }
-        moved.insert(id, OpId(new.op_count() as u32));
-        let types = data.results.iter().map(|&r| old.ty(r).clone());
-        let results = new.add_typed(data.op.clone(), &operands, types, data.loc);
-        for (&r, v) in data.results.iter().zip(results) {
-            map[r.0 as usize] = Some(v);
-        }
-    }
-    let results: Option<Vec<ValueId>> = old.results().iter().map(|r| map[r.0 as usize]).collect();
-    new.set_results(results.ok_or_else(|| broken("a result of the entry is gone"))?);
+    let operand = |new: &mut Graph, map: &Values, at: (usize, usize), v: ValueId| {
+        let Some(h) = plan.get(&at) else { return map[v.0 as usize] };
+        let known = made.get(&(h.of, &h.op)).copied();
+        known.or_else(|| {
+            let value = new.add_typed(h.op.clone(), &[map[h.of.0 as usize]?], [h.ty.clone()], h.loc)[0];
+            made.insert((h.of, &h.op), value);
+            Some(value)
+        })
+    };
+    let (new, moved) = calls(&old, t, |_| true, operand)?;
     module.set_graph(entry, new);
     Ok(moved)
 }

@@ -14,6 +14,7 @@ pub mod extract;
 mod hoist;
 mod known;
 pub mod probe;
+mod rebuild;
 mod replay;
 mod report;
 pub mod rules;

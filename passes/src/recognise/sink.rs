@@ -3,17 +3,15 @@
 //! What all layers share is computed once, in front of them; for a scalar of the program that becomes a tensor (an
 //! epsilon, a decay rate, a clipping factor) that hides from the layer that it has one value. The bits are the same.
 
+use super::rebuild::{Moved, Values, calls, rest, segment_of};
 use super::templates::shared;
 use crate::error::{PassError, Result};
 use crate::template::Template;
-use msc_ir::{Graph, GraphId, Module, Op, OpId, ValueId};
+use msc_ir::{Graph, GraphId, Module, Op, OpData, OpId, ValueId};
 use std::collections::BTreeMap;
 
 /// By segment and parameter, the scalar of the entry that the parameter is spread out of.
 type Sunk = BTreeMap<(usize, usize), ValueId>;
-
-/// Where the ops of each graph that changed went.
-pub(super) type Moved = Vec<(GraphId, BTreeMap<OpId, OpId>)>;
 
 /// Sinks scalars into the segments of a template; where the ops of its graphs and of the entry went, the entry last.
 ///
@@ -62,7 +60,7 @@ fn inside(
 ) -> Result<(Graph, BTreeMap<OpId, OpId>)> {
     let (outer, old) = (module.graph(entry), module.graph(segment));
     let mut new = Graph::new(old.name.clone());
-    let mut map: Vec<Option<ValueId>> = vec![None; old.value_count()];
+    let mut map: Values = vec![None; old.value_count()];
     let mut spread = Vec::new();
     for (i, &p) in old.params().iter().enumerate() {
         let scalar = sunk(i);
@@ -78,22 +76,13 @@ fn inside(
         let made = made.ok_or_else(|| broken("a shared value is gone"))?;
         map[p.0 as usize] = Some(new.add1(module, made.op.clone(), &[v], made.loc)?);
     }
-    let mut moved = BTreeMap::new();
-    for (id, _) in old.ops() {
-        moved.insert(id, OpId(new.op_count() as u32));
-        new.copy_op(old, id, &mut map)?;
-    }
-    let results: Option<Vec<ValueId>> = old.results().iter().map(|r| map[r.0 as usize]).collect();
-    new.set_results(results.ok_or_else(|| broken("a result of a segment is gone"))?);
+    let moved = rest(old, &mut new, &mut map, |_| true)?;
     Ok((new, moved))
 }
 
 /// The entry with the scalars as operands of the calls; what only spread them out is gone.
 fn outside(module: &mut Module, entry: GraphId, t: &Template, sunk: &Sunk) -> Result<BTreeMap<OpId, OpId>> {
-    let mut segment_of: BTreeMap<OpId, usize> = BTreeMap::new();
-    for (s, segment) in t.segments.iter().enumerate() {
-        segment_of.extend(segment.calls.iter().map(|&c| (c, s)));
-    }
+    let segment_of = segment_of(t);
     let old = module.take_graph(entry);
     let sinks =
         |u: &msc_ir::Use| segment_of.get(&u.op).is_some_and(|&s| sunk.contains_key(&(s, u.index as usize)));
@@ -102,32 +91,8 @@ fn outside(module: &mut Module, entry: GraphId, t: &Template, sunk: &Sunk) -> Re
         let uses = &old.value(v).uses;
         !uses.is_empty() && uses.iter().all(sinks) && !is_result[v.0 as usize]
     };
-    let mut new = Graph::new(old.name.clone());
-    let mut map: Vec<Option<ValueId>> = vec![None; old.value_count()];
-    for &p in old.params() {
-        map[p.0 as usize] = Some(new.add_param(old.ty(p).clone()));
-    }
-    let mut moved = BTreeMap::new();
-    for (id, data) in old.ops() {
-        if data.results.len() == 1 && gone(data.results[0]) {
-            continue;
-        }
-        moved.insert(id, OpId(new.op_count() as u32));
-        let Some(&s) = segment_of.get(&id) else {
-            new.copy_op(&old, id, &mut map)?;
-            continue;
-        };
-        let operand = |(p, v): (usize, &ValueId)| map[sunk.get(&(s, p)).unwrap_or(v).0 as usize];
-        let operands: Option<Vec<ValueId>> = data.operands.iter().enumerate().map(operand).collect();
-        let operands = operands.ok_or_else(|| broken("a call takes a value that is not there yet"))?;
-        let types = data.results.iter().map(|&r| old.ty(r).clone());
-        let results = new.add_typed(data.op.clone(), &operands, types, data.loc);
-        for (&r, v) in data.results.iter().zip(results) {
-            map[r.0 as usize] = Some(v);
-        }
-    }
-    let results: Option<Vec<ValueId>> = old.results().iter().map(|r| map[r.0 as usize]).collect();
-    new.set_results(results.ok_or_else(|| broken("a result of the entry is gone"))?);
+    let keeps = |d: &OpData| d.results.len() != 1 || !gone(d.results[0]);
+    let (new, moved) = calls(&old, t, keeps, |_, map, at, v| map[sunk.get(&at).unwrap_or(&v).0 as usize])?;
     module.set_graph(entry, new);
     Ok(moved)
 }

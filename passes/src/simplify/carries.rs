@@ -38,7 +38,8 @@ pub(super) fn merge(module: &mut Module, graphs: &[GraphId]) {
                 let of = *first.entry(start).or_insert(i);
                 pairs.extend((of != i).then_some((i, of)));
             }
-            for graph in [w.body, w.cond].into_iter().filter(|g| runs.get(g) == Some(&1)) {
+            let graphs = [w.body, w.cond].into_iter().filter(|g| runs.get(g) == Some(&1));
+            for graph in graphs.filter(|_| !pairs.is_empty()) {
                 let mut new = module.graph(graph).clone();
                 let results = new.results().to_vec();
                 for &(i, of) in &pairs {
@@ -46,9 +47,7 @@ pub(super) fn merge(module: &mut Module, graphs: &[GraphId]) {
                     new.replace_uses(from, to);
                 }
                 new.set_results(results);
-                if !pairs.is_empty() {
-                    module.set_graph(graph, new);
-                }
+                module.set_graph(graph, new);
             }
         }
     }

@@ -12,7 +12,7 @@ use crate::recognise::probe::one_hot::behind_layout;
 use crate::recognise::probe::program::{Index, Program};
 use crate::recognise::probe::trial::Trial;
 use crate::recognise::probe::unite::unite;
-use crate::recognise::rules::balance::place::step;
+use crate::recognise::rules::balance::place::to_one_number;
 use msc_ir::factor::resize::resize_atoms;
 use msc_ir::factor::solve::AtomList;
 use msc_ir::interp::{self, Mode};
@@ -110,7 +110,7 @@ fn places(p: &Program<'_>, region: &Region, routed: &[Index], log: Index) -> Vec
     for lse in sums.chain([log]) {
         let squares = p.values[lse].users.iter().copied().filter(|&u| is_square(p, u, lse));
         for square in squares {
-            let (loss, scale) = to_one_number(p, region, square);
+            let (loss, scale) = to_one_number(p, region, (square, 1.0), |ty| ty.rank() == 0);
             if p.values[loss].ty.rank() == 0 && closed(p, &[x], loss) {
                 out.push(Place { x, exp, lse, loss, scale });
             }
@@ -149,31 +149,6 @@ fn is_square(p: &Program<'_>, u: Index, of: Index) -> bool {
         Some(Op::Binary(k)) if k.kind == BinaryKind::Power => a == of && p.splat(b) == Some(2.0),
         _ => false,
     }
-}
-
-/// On from squares to one number, and to its last multiple that nothing else sees, with the product of the literals.
-fn to_one_number(p: &Program<'_>, region: &Region, square: Index) -> (Index, f64) {
-    let given = |i: Index| {
-        let at = p.values[i].at;
-        region.parts[at.part].graph.results().contains(&at.value)
-    };
-    let (mut loss, mut scale) = (square, 1.0);
-    for _ in 0..MAX_CHAIN {
-        let v = &p.values[loss];
-        let done = v.ty.rank() == 0;
-        if done && (given(loss) || v.users.len() != 1) {
-            break;
-        }
-        let next = v.users.iter().find_map(|&u| {
-            let (_, s) = step(p, u).filter(|&(from, _)| from == loss)?;
-            (p.values[u].ty.elements() <= v.ty.elements()).then_some((u, s))
-        });
-        match next {
-            Some((u, s)) => (loss, scale) = (u, scale * s),
-            None => break,
-        }
-    }
-    (loss, scale)
 }
 
 /// What may be the gradient: what the exponentials are multiplied to, of the logits' type, with the one number beside

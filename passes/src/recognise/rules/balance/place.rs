@@ -7,7 +7,7 @@ use msc_ir::ops::binary::BinaryKind;
 use msc_ir::ops::convert::Convert;
 use msc_ir::ops::reduce::Reduce;
 use msc_ir::ops::unary::UnaryKind;
-use msc_ir::{DType, Monoid, Op};
+use msc_ir::{DType, Monoid, Op, TensorType};
 
 /// Ops between a choice and the loss, or the gradient; exporters have up to twelve.
 const MAX_CHAIN: usize = 40;
@@ -60,6 +60,35 @@ pub(in crate::recognise::rules) fn step(p: &Program<'_>, i: Index) -> Option<(In
         _ if v.is_layout() => Some((first, 1.0)),
         _ => None,
     }
+}
+
+/// On from a value by [`step`]s to what is `done`, one number, and to its last multiple that nothing else sees, with the
+/// factor times the literals on the way.
+pub(in crate::recognise::rules) fn to_one_number(
+    p: &Program<'_>,
+    region: &Region,
+    (mut at, mut scale): (Index, f64),
+    done: impl Fn(&TensorType) -> bool,
+) -> (Index, f64) {
+    let given = |i: Index| {
+        let at = p.values[i].at;
+        region.parts[at.part].graph.results().contains(&at.value)
+    };
+    for _ in 0..MAX_CHAIN {
+        let v = &p.values[at];
+        if done(v.ty) && (given(at) || v.users.len() != 1) {
+            break;
+        }
+        let next = v.users.iter().find_map(|&u| {
+            let (_, s) = step(p, u).filter(|&(from, _)| from == at)?;
+            (p.values[u].ty.elements() <= v.ty.elements()).then_some((u, s))
+        });
+        match next {
+            Some((u, s)) => (at, scale) = (u, scale * s),
+            None => break,
+        }
+    }
+    (at, scale)
 }
 
 /// The value that another is made of by [`step`]s, the first that `stop` says, with the product of the factors.
@@ -133,35 +162,14 @@ fn product(
     if b.kind != BinaryKind::Multiply || other == f || !p.values[m].ty.dtype.is_float() {
         return None;
     }
-    let (_, mut scale) = behind(p, f, |i| i == is)?;
+    let (_, factor) = behind(p, f, |i| i == is)?;
     let (q, s) = sum_behind(p, other)?;
     let probabilities = p.values[q].operands[0];
     // Sums of what was chosen are counts themselves.
     if behind(p, q, |i| i == is).is_some() {
         return None;
     }
-    scale *= s;
-    // On to one number, and to its last multiple that nothing else sees.
-    let given = |i: Index| {
-        let at = p.values[i].at;
-        region.parts[at.part].graph.results().contains(&at.value)
-    };
-    let mut loss = m;
-    for _ in 0..MAX_CHAIN {
-        let v = &p.values[loss];
-        let done = v.ty.elements() == 1;
-        if done && (given(loss) || v.users.len() != 1) {
-            break;
-        }
-        let next = v.users.iter().find_map(|&u| {
-            let (_, s) = step(p, u).filter(|&(from, _)| from == loss)?;
-            (p.values[u].ty.elements() <= v.ty.elements()).then_some((u, s))
-        });
-        match next {
-            Some((u, s)) => (loss, scale) = (u, scale * s),
-            None => break,
-        }
-    }
+    let (loss, scale) = to_one_number(p, region, (m, factor * s), |ty| ty.elements() == 1);
     (p.values[loss].ty.elements() == 1).then_some(Place {
         is,
         experts,
