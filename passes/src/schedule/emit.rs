@@ -107,6 +107,9 @@ impl<'a> Emitter<'a> {
         let module = self.module;
         let entry = self.program.entry.clone();
         let g = module.graph(entry.graph);
+        let ops = self.expanded(entry.graph, &mut FxHashMap::default());
+        self.program.instructions.reserve(ops);
+        self.program.buffers.reserve(ops + g.params().len());
         for (info, &v) in entry.params.iter().zip(g.params()) {
             let b = self.buffer(g.ty(v).clone(), info.name.as_str().into());
             self.program.inputs.push(b);
@@ -131,6 +134,26 @@ impl<'a> Emitter<'a> {
         Ok(self.program)
     }
 
+    /// About how many instructions a graph becomes.
+    fn expanded(&self, id: GraphId, known: &mut FxHashMap<GraphId, usize>) -> usize {
+        if let Some(&n) = known.get(&id) {
+            return n;
+        }
+        let mut all = 0usize;
+        for (_, data) in self.module.graph(id).ops() {
+            all += match &data.op {
+                Op::Call(c) => self.expanded(c.graph, known),
+                Op::Fused(f) if !self.kernels.contains_key(&f.definition) => {
+                    self.expanded(f.definition, known)
+                }
+                _ => 1,
+            };
+            all = all.min(MAX_UNROLLED as usize);
+        }
+        known.insert(id, all);
+        all
+    }
+
     fn buffer(&mut self, ty: TensorType, name: Arc<str>) -> BufferId {
         let id = BufferId(self.program.buffers.len() as u32);
         self.program.buffers.push(Buffer { ty, placement: Placement::Arena(0), name });
@@ -153,7 +176,10 @@ impl<'a> Emitter<'a> {
             b => Ok(b),
         };
         for ((_, data), step) in g.ops().zip(steps.iter()) {
-            let reads: Buffers = data.operands.iter().map(|&v| found(&at, v)).collect::<Result<_>>()?;
+            let mut reads = Buffers::new();
+            for &v in &data.operands {
+                reads.push(found(&at, v)?);
+            }
             let writes: Buffers = match step {
                 Step::Inside(graph) => self.graph(*graph, &reads)?.into(),
                 Step::Constant(c) => smallvec![self.constant(*c)],
@@ -247,7 +273,11 @@ impl<'a> Emitter<'a> {
     }
 
     fn results(&mut self, g: &Graph, data: &OpData, name: &Arc<str>) -> Buffers {
-        data.results.iter().map(|&r| self.buffer(g.ty(r).clone(), Arc::clone(name))).collect()
+        let mut out = Buffers::new();
+        for &r in &data.results {
+            out.push(self.buffer(g.ty(r).clone(), Arc::clone(name)));
+        }
+        out
     }
 
     /// Whether a graph holds a collective, itself or in what it runs.

@@ -43,7 +43,9 @@ pub(super) fn run(p: &mut Program) {
     let inputs: BTreeSet<BufferId> = p.inputs.iter().copied().collect();
     let mut outputs: BTreeMap<BufferId, usize> = BTreeMap::new();
     p.outputs.iter().for_each(|&b| *outputs.entry(b).or_default() += 1);
-    let mut rename: Vec<BufferId> = (0..p.buffers.len() as u32).map(BufferId).collect();
+    // Results with the state that they are written over.
+    let mut rename: BTreeMap<BufferId, BufferId> = BTreeMap::new();
+    let mut touched: Vec<usize> = Vec::new();
     for (info, &state) in p.entry.params.iter().zip(&p.inputs) {
         let Some(&result) = info.alias.and_then(|r| p.outputs.get(r as usize)) else { continue };
         let arena = matches!(p.buffer(result).placement, Placement::Arena(_));
@@ -61,12 +63,14 @@ pub(super) fn run(p: &mut Program) {
             .iter()
             .all(|&a| p.instructions[a].stream == stream && (a < write || (a == write && interpreted)));
         if over {
-            rename[result.0 as usize] = state;
+            rename.insert(result, state);
+            touched.extend(&new.accesses);
         }
     }
-    for b in
-        p.instructions.iter_mut().flat_map(|i| i.reads.iter_mut().chain(&mut i.writes)).chain(&mut p.outputs)
-    {
-        *b = rename[b.0 as usize];
+    let renamed = |b: &mut BufferId| *b = rename.get(b).copied().unwrap_or(*b);
+    for at in touched {
+        let i = &mut p.instructions[at];
+        i.reads.iter_mut().chain(&mut i.writes).for_each(renamed);
     }
+    p.outputs.iter_mut().for_each(renamed);
 }

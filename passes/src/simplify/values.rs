@@ -6,10 +6,11 @@
 
 use super::compact::compact;
 use crate::error::Result;
+use hashbrown::HashTable;
 use msc_ir::op::{Op, Operation};
-use msc_ir::{Graph, GraphId, Module, ValueId};
-use rustc_hash::{FxBuildHasher, FxHashMap};
-use smallvec::SmallVec;
+use msc_ir::{Graph, GraphId, Module, OpId, ValueId};
+use rustc_hash::{FxHashMap, FxHasher};
+use std::hash::{Hash, Hasher};
 
 /// For each graph of the module the first one of equal content (itself, mostly): the same parameter types, the
 /// same ops on the same operands, the same results. Names and locations do not count.
@@ -70,32 +71,95 @@ fn pointed(op: &Op, same: &[GraphId]) -> Op {
     op
 }
 
-/// The op as labels and value numbers compare it: references to equal graphs are equal.
-pub fn comparable(op: &Op, same: &[GraphId]) -> Option<Op> {
-    (!op.callees().is_empty()).then(|| pointed(op, same))
+/// Ops that refer to graphs as kinds and value numbers compare them: references to equal graphs are equal.
+fn referring(graph: &Graph, same: &[GraphId]) -> FxHashMap<u32, Op> {
+    graph
+        .ops()
+        .filter(|(_, d)| !d.op.callees().is_empty())
+        .map(|(id, d)| (id.0, pointed(&d.op, same)))
+        .collect()
+}
+
+/// What ops are, as numbers: equal for the same op and attributes on operands of the same types.
+pub struct Kinds {
+    /// By op; `u32::MAX` for ops that are gone.
+    pub of: Vec<u32>,
+    /// How many kinds there are, numbered from 0.
+    pub count: u32,
+}
+
+impl Kinds {
+    /// The kinds of a graph's ops; `same` is [`equal_graphs`] of its module.
+    pub fn new(graph: &Graph, same: &[GraphId]) -> Kinds {
+        let referring = referring(graph, same);
+        let mut of = Vec::with_capacity(graph.op_count() + graph.params().len());
+        of.resize(graph.op_count(), u32::MAX);
+        let op_of = |id: OpId| match referring.is_empty() {
+            true => &graph.op(id).op,
+            false => referring.get(&id.0).unwrap_or(&graph.op(id).op),
+        };
+        let types = |id: OpId| graph.op(id).operands.iter().map(|&v| graph.ty(v));
+        let hash = |id: OpId| {
+            let mut h = FxHasher::default();
+            op_of(id).hash(&mut h);
+            // The first type tells nearly all apart.
+            types(id).take(1).for_each(|t| t.hash(&mut h));
+            h.finish()
+        };
+        // The first op of each kind.
+        let mut seen: HashTable<OpId> = HashTable::new();
+        for (id, _) in graph.ops() {
+            let hash_of_this = hash(id);
+            let same = |&o: &OpId| op_of(o) == op_of(id) && types(o).eq(types(id));
+            of[id.0 as usize] = match seen.find(hash_of_this, same) {
+                Some(&first) => of[first.0 as usize],
+                None => {
+                    let next = seen.len() as u32;
+                    seen.insert_unique(hash_of_this, id, |&o| hash(o));
+                    next
+                }
+            };
+        }
+        Kinds { of, count: seen.len() as u32 }
+    }
 }
 
 /// The number of each value of `graph`, by [`ValueId`]; `same` is [`equal_graphs`] of its module.
 pub fn numbers(graph: &Graph, same: &[GraphId]) -> Vec<u32> {
-    let referring: FxHashMap<u32, Op> =
-        graph.ops().filter_map(|(id, d)| comparable(&d.op, same).map(|op| (id.0, op))).collect();
+    numbers_of(graph, &Kinds::new(graph, same))
+}
+
+/// The same from the kinds of the graph's ops.
+pub fn numbers_of(graph: &Graph, kinds: &Kinds) -> Vec<u32> {
     let mut out = vec![u32::MAX; graph.value_count()];
     let mut next = 0u32;
     for &p in graph.params() {
         out[p.0 as usize] = next;
         next += 1;
     }
-    let mut seen: FxHashMap<(&Op, SmallVec<[u32; 4]>), u32> =
-        FxHashMap::with_capacity_and_hasher(graph.order().len(), FxBuildHasher);
+    // The first op that gives its values, with their first number.
+    let mut seen: HashTable<(OpId, u32)> = HashTable::with_capacity(graph.order().len());
     for (id, data) in graph.ops() {
-        let op = referring.get(&id.0).unwrap_or(&data.op);
         let fresh = next;
-        let first = if matches!(op, Op::Barrier(_) | Op::Collective(_)) {
-            fresh
-        } else {
-            let operands = data.operands.iter().map(|v| out[v.0 as usize]).collect();
-            *seen.entry((op, operands)).or_insert(fresh)
-        };
+        let mut first = fresh;
+        if !matches!(data.op, Op::Barrier(_) | Op::Collective(_)) {
+            let numbers = |id: OpId| graph.op(id).operands.iter().map(|v| out[v.0 as usize]);
+            let hash = |id: OpId| {
+                let mut h = FxHasher::default();
+                h.write_u32(kinds.of[id.0 as usize]);
+                numbers(id).for_each(|n| h.write_u32(n));
+                h.finish()
+            };
+            let hash_of_this = hash(id);
+            let kind = |id: OpId| kinds.of[id.0 as usize];
+            let same = |(o, _): &(OpId, u32)| kind(*o) == kind(id) && numbers(*o).eq(numbers(id));
+            match seen.find(hash_of_this, same) {
+                Some(&(_, known)) => first = known,
+                None => {
+                    seen.insert_unique(hash_of_this, (id, fresh), |&(o, _)| hash(o));
+                }
+            }
+        }
         if first == fresh {
             next += data.results.len() as u32;
         }

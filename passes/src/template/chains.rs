@@ -1,9 +1,11 @@
 //! Orbits of the correspondence, and which instance each of their members belongs to.
 
 use super::grow::Shift;
+use super::links::Links;
 use super::nodes::{NONE, Nodes};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
 /// Ranges of instances that are tried, best covered first.
 const RANGES: usize = 6;
@@ -12,15 +14,17 @@ const RANGES: usize = 6;
 #[derive(Clone)]
 pub(super) struct Chains {
     /// Members of each chain.
-    pub members: Vec<Vec<u32>>,
+    pub members: Rc<[Vec<u32>]>,
     /// For each node its chain.
-    pub of: Vec<u32>,
+    pub of: Rc<[u32]>,
     /// For each node its place in the chain.
-    pub place: Vec<u32>,
+    pub place: Rc<[u32]>,
+    /// What their operands are.
+    pub links: Rc<Links>,
     /// For each chain the instance of its first member. Instances are counted from the first member of the anchor's
     /// chain, so some may be negative.
     pub first: Vec<i32>,
-    neighbours: Vec<Vec<Edge>>,
+    neighbours: Rc<[Vec<Edge>]>,
 }
 
 /// A node's place in a template: which chain, which instance.
@@ -51,13 +55,7 @@ impl Chains {
     /// Takes a correspondence apart into chains and lines them up with the chain of `anchor`.
     pub fn new(nodes: &Nodes<'_>, shift: &Shift, anchor: u32) -> Chains {
         let n = nodes.len();
-        let mut out = Chains {
-            members: Vec::new(),
-            of: vec![NONE; n],
-            place: vec![0; n],
-            first: Vec::new(),
-            neighbours: Vec::new(),
-        };
+        let (mut members, mut of, mut place) = (Vec::new(), vec![NONE; n], vec![0; n]);
         for head in nodes.in_order().filter(|&h| shift.previous[h as usize] == NONE) {
             if shift.next[head as usize] == NONE {
                 continue;
@@ -65,14 +63,23 @@ impl Chains {
             let mut chain = Vec::new();
             let mut at = head;
             while at != NONE {
-                out.of[at as usize] = out.members.len() as u32;
-                out.place[at as usize] = chain.len() as u32;
+                of[at as usize] = members.len() as u32;
+                place[at as usize] = chain.len() as u32;
                 chain.push(at);
                 at = shift.next[at as usize];
             }
-            out.members.push(chain);
+            members.push(chain);
         }
-        out.neighbours = out.find_neighbours(nodes);
+        let links = Rc::new(Links::new(nodes, &members, &of, &place));
+        let neighbours = neighbours(nodes, &members, &of, &place).into();
+        let mut out = Chains {
+            members: members.into(),
+            of: of.into(),
+            place: place.into(),
+            links,
+            first: Vec::new(),
+            neighbours,
+        };
         let anchor = out.of[anchor as usize];
         if anchor == NONE {
             out.first = vec![0; out.members.len()];
@@ -101,7 +108,7 @@ impl Chains {
     }
 
     fn is_op(&self, nodes: &Nodes<'_>, chain: usize) -> bool {
-        nodes.op(self.members[chain][0]).is_some()
+        nodes.is_op(self.members[chain][0])
     }
 
     /// Whether later members come later in the order (forward) or earlier (backward).
@@ -195,33 +202,6 @@ impl Chains {
         edges.filter(|&(i, other, place)| i == self.first[other as usize] + place).count()
     }
 
-    fn find_neighbours(&self, nodes: &Nodes<'_>) -> Vec<Vec<Edge>> {
-        let mut out: Vec<Vec<Edge>> = vec![Vec::new(); self.members.len()];
-        for (c, members) in self.members.iter().enumerate() {
-            // Edges of one chain repeat from member to member; the ends show what differs there.
-            let last = members.len() - 1;
-            let ends = [0, 1, last];
-            for &at in &ends[..if last == 1 { 2 } else { 3 }] {
-                for &v in nodes.operands(members[at]) {
-                    let d = nodes.producer(v).0;
-                    let other = self.of[d as usize];
-                    if other == NONE || other as usize == c {
-                        continue;
-                    }
-                    let (place, other_place) = (at as i32, self.place[d as usize] as i32);
-                    out[c].push(Edge { other, place, other_place, other_uses: false });
-                    out[other as usize].push(Edge {
-                        other: c as u32,
-                        place: other_place,
-                        other_place: place,
-                        other_uses: true,
-                    });
-                }
-            }
-        }
-        out
-    }
-
     /// Ranges of at least two instances that many chains cover, and how many ops that are; best first.
     pub fn ranges(&self, nodes: &Nodes<'_>) -> Vec<(usize, Range)> {
         let mut counts: BTreeMap<Range, usize> = BTreeMap::new();
@@ -247,6 +227,33 @@ impl Chains {
         scored.truncate(RANGES);
         scored
     }
+}
+
+/// The edges of each chain with others.
+fn neighbours(nodes: &Nodes<'_>, chains: &[Vec<u32>], of: &[u32], place: &[u32]) -> Vec<Vec<Edge>> {
+    let mut out: Vec<Vec<Edge>> = vec![Vec::new(); chains.len()];
+    for (c, members) in chains.iter().enumerate() {
+        // Edges of one chain repeat from member to member; the ends show what differs there.
+        let last = members.len() - 1;
+        let ends = [0, 1, last];
+        for &at in &ends[..if last == 1 { 2 } else { 3 }] {
+            for v in nodes.operands(members[at]) {
+                let other = of[v.producer as usize];
+                if other == NONE || other as usize == c {
+                    continue;
+                }
+                let (place, other_place) = (at as i32, place[v.producer as usize] as i32);
+                out[c].push(Edge { other, place, other_place, other_uses: false });
+                out[other as usize].push(Edge {
+                    other: c as u32,
+                    place: other_place,
+                    other_place: place,
+                    other_uses: true,
+                });
+            }
+        }
+    }
+    out
 }
 
 /// An edge between two chains, seen from one of them.

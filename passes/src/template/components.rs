@@ -7,7 +7,7 @@ pub(super) struct Digraph {
 }
 
 impl Digraph {
-    /// A graph of `n` nodes from its edges.
+    /// A graph of `n` nodes from its edges, each of which counts once.
     pub fn new(n: usize, pairs: &[(u32, u32)]) -> Digraph {
         let mut starts = vec![0u32; n + 1];
         for &(u, _) in pairs {
@@ -22,7 +22,26 @@ impl Digraph {
             edges[fill[u as usize] as usize] = v;
             fill[u as usize] += 1;
         }
+        let mut kept = 0;
+        for u in 0..n {
+            let (from, to) = (starts[u] as usize, starts[u + 1] as usize);
+            edges[from..to].sort_unstable();
+            starts[u] = kept as u32;
+            for at in from..to {
+                if at == from || edges[at] != edges[kept - 1] {
+                    edges[kept] = edges[at];
+                    kept += 1;
+                }
+            }
+        }
+        starts[n] = kept as u32;
+        edges.truncate(kept);
         Digraph { starts, edges }
+    }
+
+    /// The ends of all edges.
+    pub fn ends(&self) -> &[u32] {
+        &self.edges
     }
 
     /// Successors of a node.

@@ -113,17 +113,15 @@ impl Timeline {
         let inner: Inner = order
             .iter()
             .map(|&c| {
-                let head = candidate.chains.member(c, candidate.range.low);
-                let from = (0..candidate.nodes.operands(head).len()).filter_map(|j| {
-                    match candidate.relation(c, j) {
+                let from =
+                    (0..candidate.chains.links.count(c)).filter_map(|j| match candidate.relation(c, j) {
                         Relation::Chain { chain, distance, result }
                             if segments.rank[chain as usize] == Some(rank) =>
                         {
                             Some((chain, result, distance))
                         }
                         _ => None,
-                    }
-                });
+                    });
                 (c, from.collect())
             })
             .collect();

@@ -6,7 +6,7 @@
 //! order of the ops. Scalars come last: norms, losses and counters are where layers meet.
 
 use super::nodes::{LEAF, NONE, Nodes};
-use msc_ir::ValueId;
+use msc_ir::{Use, ValueId};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 
@@ -104,20 +104,21 @@ impl Growth<'_, '_> {
         self.paths[from as usize] = to;
         self.shift.next[i] = b;
         self.shift.previous[j] = a;
-        for (&v, &w) in nodes.operands(a).iter().zip(nodes.operands(b)) {
-            if nodes.equal(v, w) {
+        // Where layers meet in a sum over all tensors, what comes before the first layer stands where the last part of
+        // a layer does: tensors are no pair because their norms are.
+        let norm = nodes.scalar[i] && nodes.results(a).iter().all(|&r| nodes.graph.ty(r).dtype.is_float());
+        for (v, w) in nodes.operands(a).iter().zip(nodes.operands(b)) {
+            if v.number == w.number {
                 continue;
             }
-            let ((d, x), (e, y)) = (nodes.producer(v), nodes.producer(w));
-            // Where layers meet in a sum over all tensors, what comes before the first layer stands where the last part of
-            // a layer does: tensors are no pair because their norms are.
-            let norm =
-                nodes.scalar[i] && nodes.results(a).iter().all(|&r| nodes.graph.ty(r).dtype.is_float());
+            let (d, e) = (v.producer, w.producer);
             if norm && !nodes.scalar[d as usize] {
                 continue;
             }
-            if x == y && nodes.label[d as usize] == nodes.label[e as usize] {
-                self.push(Task::Pair(d, e));
+            if v.result == w.result && nodes.label[d as usize] == nodes.label[e as usize] {
+                if self.shift.next[d as usize] != e {
+                    self.push(Task::Pair(d, e));
+                }
             } else {
                 self.shift.stops.push(Stop { users: (a, b), producers: (d, e) });
             }
@@ -130,8 +131,8 @@ impl Growth<'_, '_> {
     /// Whether no more operands speak against a pair than for it.
     fn supported(&self, a: u32, b: u32) -> bool {
         let mut balance = 0;
-        for (&v, &w) in self.nodes.operands(a).iter().zip(self.nodes.operands(b)) {
-            let (d, e) = (self.nodes.producer(v).0, self.nodes.producer(w).0);
+        for (v, w) in self.nodes.operands(a).iter().zip(self.nodes.operands(b)) {
+            let (d, e) = (v.producer, w.producer);
             let (next, previous) = (self.shift.next[d as usize], self.shift.previous[e as usize]);
             if next == e {
                 balance += 1;
@@ -147,6 +148,18 @@ impl Growth<'_, '_> {
     /// in order.
     fn users(&mut self, v: ValueId, w: ValueId, ambiguous: bool) {
         let nodes = self.nodes;
+        if let ([a], [b]) = (&nodes.graph.value(v).uses[..], &nodes.graph.value(w).uses[..]) {
+            // The usual case.
+            let label = |u: &Use| nodes.label[u.op.0 as usize];
+            if label(a) == label(b)
+                && label(a) != LEAF
+                && a.index == b.index
+                && self.shift.next[a.op.0 as usize] != b.op.0
+            {
+                self.push(Task::Pair(a.op.0, b.op.0));
+            }
+            return;
+        }
         // Kind and op of each use, those of a kind after each other.
         let kinds = |value: ValueId| -> SmallVec<[((u32, u32), u32); 8]> {
             let uses = nodes.graph.value(value).uses.iter();

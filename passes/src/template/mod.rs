@@ -9,7 +9,8 @@
 //! How layers are found:
 //! 1. [`seed`]: ops that occur once per layer, by colour;
 //! 2. [`grow`]: from one pair of them to the correspondence of one layer with the next;
-//! 3. [`chains`]: its orbits, lined up so that each op knows its instance;
+//! 3. [`chains`]: its orbits, lined up so that each op knows its instance; [`links`]: what their operands are, so that
+//!    what follows costs the same however many instances there are;
 //! 4. [`relation`], [`segments`]: what each operand is over all instances; cutting at the loss, the global norm and
 //!    barriers, by the direction of recurrences;
 //! 5. [`cut`]: where a layer begins: the fewest values carried, the earliest among equals;
@@ -27,6 +28,7 @@ mod components;
 mod cut;
 mod explain;
 mod grow;
+mod links;
 mod loops;
 mod nodes;
 mod order;

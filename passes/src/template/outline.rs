@@ -2,13 +2,12 @@
 
 use super::cut::execution_order;
 use super::nodes::Nodes;
-use super::order::{Representatives, Unit, ranks};
+use super::order::{Unit, ranks};
 use super::relation::{Candidate, Relation};
 use super::search::Found;
 use super::segments::Rank;
 use super::types::{ParamSource, Role, Segment, Template};
 use crate::error::{PassError, Result};
-use crate::simplify::compact::compact_mapped;
 use crate::simplify::values::share;
 use msc_ir::constant::ConstData;
 use msc_ir::op::Op;
@@ -17,7 +16,7 @@ use msc_ir::ops::call::Call;
 use msc_ir::ops::constant::ConstantOp;
 use msc_ir::{ConstId, Graph, GraphId, LocId, Module, OpId, TensorType, ValueId};
 use rustc_hash::FxHashMap;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Shared expressions of constants that are rebuilt inside a segment, at most this many ops deep: a broadcast is
 /// cheaper made again than passed.
@@ -66,7 +65,7 @@ pub(super) fn outline(
     let ranks = ranks(&found.rank);
     let roles = roles(&ranks, &found.recurrent);
     let cx = Context { nodes, candidate: &candidate, found, ranks: &ranks };
-    let results: Vec<Vec<(u32, u32)>> = ranks.keys().map(|&r| cx.results(r)).collect();
+    let results = cx.results();
     let mut built = Vec::new();
     for (&rank, role) in ranks.keys().zip(&roles) {
         let graph = Graph::new(format!("{name}_{}", role.name()));
@@ -78,15 +77,7 @@ pub(super) fn outline(
         let params = b.params.iter().map(|p| p.source).collect();
         segments.push(Segment { graph, role, calls: Vec::new(), params });
     }
-    let (entry, mut moved, mut prologue) = entry(module, &cx, &built, &mut segments)?;
-    // Copies of what is shared now are dead.
-    let (entry, ids) = compact_mapped(&entry)?;
-    let follow = |id: &OpId| ids.get(id.0 as usize).copied().flatten();
-    moved = moved.into_iter().filter_map(|(old, new)| Some((old, follow(&new)?))).collect();
-    prologue = prologue.iter().filter_map(follow).collect();
-    for call in segments.iter_mut().flat_map(|s| &mut s.calls) {
-        *call = follow(call).ok_or_else(|| broken("a call has no use"))?;
-    }
+    let (entry, moved, prologue) = entry(module, &cx, &built, &mut segments)?;
     let template = Template { name: name.to_string(), segments, instances: found.range.instances() };
     Ok(Outlined { entry, template, moved, prologue })
 }
@@ -129,30 +120,32 @@ impl Context<'_, '_, '_> {
         execution_order(self.candidate, &self.found.rank, rank)
     }
 
-    /// Results of a segment: what anything but the same instance of the segment uses, in any instance.
-    fn results(&self, rank: Rank) -> Vec<(u32, u32)> {
-        let graph = self.nodes.graph;
-        let mut out = Vec::new();
-        let mut is_result = vec![false; graph.value_count()];
-        graph.results().iter().for_each(|r| is_result[r.0 as usize] = true);
-        for chain in self.execution_order(rank) {
-            let count = self.nodes.results(self.candidate.chains.member(chain, self.found.range.low)).len();
-            for r in 0..count {
-                let leaves = self.instances().any(|i| {
-                    let v = self.nodes.results(self.candidate.chains.member(chain, i))[r];
-                    let inside = |op: OpId| {
-                        self.candidate
-                            .slot(op.0)
-                            .is_some_and(|s| s.instance == i && self.rank(s.chain) == Some(rank))
-                    };
-                    is_result[v.0 as usize] || graph.value(v).uses.iter().any(|u| !inside(u.op))
-                });
-                if leaves {
-                    out.push((chain, r as u32));
+    /// Results of each segment: what anything but the same instance of the segment uses, in any instance.
+    fn results(&self) -> Vec<Vec<(u32, u32)>> {
+        let (nodes, candidate) = (self.nodes, self.candidate);
+        let mut leaves: BTreeSet<(u32, u32)> = BTreeSet::new();
+        for c in candidate.chosen() {
+            for j in 0..candidate.chains.links.count(c) {
+                if let Relation::Chain { chain, distance, result } = candidate.relation(c, j)
+                    && (distance != 0 || self.rank(chain) != self.rank(c))
+                {
+                    leaves.insert((chain, result));
                 }
             }
         }
-        out
+        let outside = candidate.outside();
+        let used = outside.iter().flat_map(|&n| nodes.operands(n).iter().map(|v| (v.producer, v.result)));
+        let given = nodes.graph.results().iter().map(|&v| nodes.producer(v));
+        leaves.extend(used.chain(given).filter_map(|(n, r)| Some((candidate.slot(n)?.chain, r))));
+        let of = |&rank: &Rank| -> Vec<(u32, u32)> {
+            let counted = |c: u32| {
+                let count = nodes.results(candidate.chains.member(c, self.found.range.low)).len() as u32;
+                (0..count).map(move |r| (c, r))
+            };
+            let all = self.execution_order(rank).into_iter().flat_map(counted);
+            all.filter(|k| leaves.contains(k)).collect()
+        };
+        self.ranks.keys().map(of).collect()
     }
 }
 
@@ -230,10 +223,9 @@ impl<'a, 'b, 'c, 'g> Builder<'a, 'b, 'c, 'g> {
             }
             _ => ParamSource::Instance,
         };
-        let values: Vec<ValueId> =
-            cx.instances().map(|i| cx.nodes.operands(cx.candidate.chains.member(chain, i))[index]).collect();
-        let shared = values.iter().all(|&v| cx.nodes.equal(v, values[0]));
-        if shared {
+        let value = |i| cx.nodes.operands(cx.candidate.chains.member(chain, i))[index].value;
+        let values: Vec<ValueId> = cx.instances().map(value).collect();
+        if cx.candidate.is_shared(chain, index) {
             return self.shared(&values, REBUILD_DEPTH);
         }
         self.param(module, values, source)
@@ -323,6 +315,29 @@ fn splats(module: &mut Module, nodes: &Nodes<'_>, values: &[ValueId]) -> Option<
     Some(out)
 }
 
+/// For each node of the old entry whether the new one needs it.
+fn needed(cx: &Context<'_, '_, '_>, built: &[Built]) -> Vec<bool> {
+    let (nodes, candidate, order) = (cx.nodes, cx.candidate, &cx.found.order);
+    let mut needed = vec![false; nodes.len()];
+    nodes.graph.results().iter().for_each(|&r| needed[nodes.producer(r).0 as usize] = true);
+    for unit in order.units.iter().rev() {
+        match *unit {
+            Unit::Op(node) if needed[node as usize] => {
+                nodes.operands(node).iter().for_each(|v| needed[v.producer as usize] = true);
+            }
+            Unit::Op(_) => {}
+            Unit::Call { segment, instance } => {
+                for p in &built[segment].params {
+                    if let Argument::Value(v) = p.values[instance] {
+                        needed[nodes.producer(order.representatives.of(candidate, v)).0 as usize] = true;
+                    }
+                }
+            }
+        }
+    }
+    needed
+}
+
 type Entry = (Graph, FxHashMap<OpId, OpId>, Vec<OpId>);
 
 /// The entry with calls for ops; fills in the segments' calls.
@@ -334,7 +349,8 @@ fn entry(
 ) -> Result<Entry> {
     let (nodes, candidate) = (cx.nodes, cx.candidate);
     let old = nodes.graph;
-    let representatives = Representatives::new(candidate);
+    let representatives = &cx.found.order.representatives;
+    let needed = needed(cx, built);
     let mut new = Graph::new(old.name.clone());
     let mut map: Vec<Option<ValueId>> = vec![None; old.value_count()];
     for &p in old.params() {
@@ -348,6 +364,8 @@ fn entry(
     }
     for (at, unit) in cx.found.order.units.iter().enumerate() {
         match *unit {
+            // Copies of what is shared are dead.
+            Unit::Op(node) if !needed[node as usize] => {}
             Unit::Op(node) => {
                 new.copy_op(old, OpId(node), &mut map)?;
                 let id = OpId(new.op_count() as u32 - 1);

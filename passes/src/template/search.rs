@@ -5,7 +5,7 @@ use super::cut;
 use super::grow::{Shift, grow};
 use super::nodes::Nodes;
 use super::order::{Order, order};
-use super::relation::Candidate;
+use super::relation::{Candidate, Relation};
 use super::seed::{Class, classes, colours, is_product};
 use super::segments::{Rank, Refusal, Segments, segments};
 
@@ -206,20 +206,20 @@ fn period(nodes: &Nodes<'_>, found: &Found) -> usize {
     let mut table = vec![false; nodes.len()];
     for node in nodes.in_order() {
         table[node as usize] = match nodes.op(node) {
-            Some(d) => d.operands.iter().all(|&v| table[nodes.producer(v).0 as usize]),
+            Some(_) => nodes.operands(node).iter().all(|v| table[v.producer as usize]),
             None => !nodes.graph.ty(nodes.results(node)[0]).dtype.is_float(),
         };
     }
     let mut period = 1;
     for c in candidate.chosen() {
-        for j in 0..nodes.operands(candidate.chains.member(c, found.range.low)).len() {
+        for j in 0..found.chains.links.count(c) {
+            if candidate.relation(c, j) != Relation::Outside {
+                continue;
+            }
             let numbers: Vec<u32> = (found.range.low..=found.range.high)
                 .map(|i| nodes.operands(candidate.chains.member(c, i))[j])
-                .filter(|&v| {
-                    let d = nodes.producer(v).0;
-                    candidate.slot(d).is_none() && table[d as usize]
-                })
-                .map(|v| nodes.number[v.0 as usize])
+                .filter(|v| table[v.producer as usize])
+                .map(|v| v.number)
                 .collect();
             if numbers.len() < found.range.instances() || numbers.windows(2).all(|w| w[0] == w[1]) {
                 continue;

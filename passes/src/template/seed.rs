@@ -24,7 +24,6 @@ pub(super) type Class = Vec<u32>;
 
 /// Colours of all nodes: equal for ops that compute alike, seen [`COLOUR_DEPTH`] operands deep.
 pub(super) fn colours(nodes: &Nodes<'_>) -> Vec<u64> {
-    let graph = nodes.graph;
     let base: Vec<u64> = (0..nodes.len() as u32)
         .map(|n| match nodes.op(n).map(|d| &d.op) {
             Some(Op::Constant(c)) => mix(1, u64::from(c.id.0)),
@@ -33,16 +32,15 @@ pub(super) fn colours(nodes: &Nodes<'_>) -> Vec<u64> {
         })
         .collect();
     let mut colour = base.clone();
+    let mut next = base.clone();
     for _ in 0..COLOUR_DEPTH {
-        let mut next = base.clone();
-        for (id, data) in graph.ops() {
-            let h = &mut next[id.0 as usize];
-            for &v in &data.operands {
-                let (producer, result) = nodes.producer(v);
-                *h = mix(*h, colour[producer as usize].wrapping_add(u64::from(result)));
-            }
+        for (n, (h, &base)) in next.iter_mut().zip(&base).enumerate() {
+            *h = nodes
+                .operands(n as u32)
+                .iter()
+                .fold(base, |h, v| mix(h, colour[v.producer as usize].wrapping_add(u64::from(v.result))));
         }
-        colour = next;
+        std::mem::swap(&mut colour, &mut next);
     }
     colour
 }
@@ -64,7 +62,7 @@ pub(super) fn classes(nodes: &Nodes<'_>, colours: &[u64]) -> Vec<Class> {
     let mut by_colour: FxHashMap<u64, Class> = FxHashMap::default();
     for n in nodes.in_order() {
         let i = n as usize;
-        if nodes.op(n).is_some() && nodes.label[i] != LEAF && !nodes.scalar[i] {
+        if nodes.is_op(n) && nodes.label[i] != LEAF && !nodes.scalar[i] {
             by_colour.entry(colours[i]).or_default().push(n);
         }
     }

@@ -8,11 +8,11 @@
 //! - *phase*: how many times all layers have been waited for;
 //! - *step* within a phase: even steps run from the first instance to the last, odd ones back.
 
+use super::chains::Range;
 use super::components::Digraph;
 use super::relation::{Candidate, Relation};
 use msc_ir::op::Op;
-use rustc_hash::FxHashSet;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Rank of a segment: phase, then step.
 pub(super) type Rank = (u32, u32);
@@ -136,43 +136,31 @@ impl<'a, 'b, 'g> Quotient<'a, 'b, 'g> {
     fn new(candidate: &'a Candidate<'b, 'g>) -> Self {
         let nodes = candidate.nodes;
         let n = candidate.chains.members.len();
-        let mut outside = Vec::new();
-        let unit: Vec<u32> = (0..nodes.len() as u32)
-            .map(|node| match candidate.slot(node) {
-                Some(s) => s.chain,
-                None => {
-                    outside.push(node);
-                    (n + outside.len() - 1) as u32
-                }
-            })
-            .collect();
-        // Every instance has the same edges but for those at the ends.
-        let mut seen = FxHashSet::default();
+        let outside = candidate.outside();
+        let mut unit = candidate.units(|chain, _| chain);
+        for (at, &node) in outside.iter().enumerate() {
+            unit[node as usize] = (n + at) as u32;
+        }
         let mut pairs = Vec::new();
         let mut distances: BTreeMap<(u32, u32), Vec<i32>> = BTreeMap::new();
-        for node in nodes.in_order() {
-            let (low, high) = (candidate.range.low + 1, candidate.range.high);
-            let inner = candidate.slot(node).is_some_and(|s| low < s.instance && s.instance < high);
-            for &v in nodes.operands(node) {
-                let pair = (unit[nodes.producer(v).0 as usize], unit[node as usize]);
-                // Between the ends chains have the edges that they have there.
-                if inner && (pair.0 as usize) < n {
-                    continue;
-                }
-                if seen.insert(pair) {
-                    pairs.push(pair);
-                }
-            }
+        for (at, &node) in outside.iter().enumerate() {
+            let own = (n + at) as u32;
+            pairs.extend(nodes.operands(node).iter().map(|v| (unit[v.producer as usize], own)));
         }
+        let Range { low, high } = candidate.range;
         for c in candidate.chosen() {
-            let head = candidate.chains.member(c, candidate.range.low);
-            for j in 0..nodes.operands(head).len() {
+            // Every instance has the same edges but for those at the ends, and what comes from outside.
+            for i in BTreeSet::from([low, low + 1, high]) {
+                let operands = nodes.operands(candidate.chains.member(c, i));
+                pairs.extend(operands.iter().map(|v| (unit[v.producer as usize], c)));
+            }
+            for j in 0..candidate.chains.links.count(c) {
+                pairs.extend(candidate.from_outside(c, j).map(|(_, v)| (unit[v.producer as usize], c)));
                 if let Relation::Chain { chain, distance, .. } = candidate.relation(c, j) {
                     distances.entry((chain, c)).or_default().push(-distance);
                 }
             }
         }
-        pairs.sort_unstable();
         Quotient { candidate, graph: Digraph::new(n + outside.len(), &pairs), outside, distances }
     }
 

@@ -7,11 +7,12 @@ use super::{Param, broken, crossings};
 use crate::error::Result;
 use egg::Id;
 use msc_ir::{LocId, OpId, TensorType, ValueId};
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Something that is emitted as a whole.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 enum Unit {
     /// A class that no value of the program is.
     Class(Id),
@@ -30,7 +31,7 @@ pub(super) struct Emitter<'g> {
     selection: &'g Selection,
     part: usize,
     pub(super) out: msc_ir::Graph,
-    made: BTreeMap<Key, ValueId>,
+    made: FxHashMap<Key, ValueId>,
     instances: BTreeMap<usize, SmallVec<[ValueId; 1]>>,
     pub(super) moved: BTreeMap<OpId, OpId>,
 }
@@ -49,7 +50,7 @@ impl<'g> Emitter<'g> {
             selection,
             part,
             out: msc_ir::Graph::new(region.parts[part].graph.name.clone()),
-            made: BTreeMap::new(),
+            made: FxHashMap::default(),
             instances: BTreeMap::new(),
             moved: BTreeMap::new(),
         }
@@ -168,53 +169,57 @@ impl<'g> Emitter<'g> {
 
     /// Units by dependency, those of the program in its own order. `Err` are the named ops that need themselves.
     pub(super) fn body(&mut self) -> Result<std::result::Result<(), Vec<usize>>> {
-        // For each unit, its place among the ready ones.
-        let mut place: BTreeMap<Unit, u32> = BTreeMap::new();
-        for key in self.selection.choices.keys() {
+        // Units in their own order, each with its place among the ready ones.
+        let mut units: Vec<(Unit, u32)> = Vec::new();
+        let mut makers: Vec<(Key, Unit)> = Vec::new();
+        for (key, choice) in &self.selection.choices {
             if let Some(u) = self.unit(*key) {
-                let at = place.entry(u).or_insert(key.position);
-                *at = (*at).min(key.position);
+                units.push((u, key.position));
+                makers.push((*key, u));
                 // The named op behind a layout op is a unit of its own.
-                if let Some(Choice::Named { op, .. }) = self.selection.choices.get(key) {
-                    let at = place.entry(Unit::Named(*op)).or_insert(key.position);
-                    *at = (*at).min(key.position);
+                if let Choice::Named { op, .. } = choice {
+                    units.push((Unit::Named(*op), key.position));
                 }
             }
         }
-        let mut waits: BTreeMap<Unit, usize> = BTreeMap::new();
-        let mut feeds: BTreeMap<Unit, Vec<Unit>> = BTreeMap::new();
-        for &u in place.keys() {
-            let mut before: BTreeSet<Unit> = self.takes(u).into_iter().filter_map(|k| self.unit(k)).collect();
-            if let Unit::Class(c) = u {
-                before.extend(self.behind(Thing::Class(c)));
-            }
-            if let Unit::Layout(v) = u {
-                before.extend(self.behind(Thing::Value(v)));
-            }
-            waits.insert(u, before.len());
-            for b in before {
-                feeds.entry(b).or_default().push(u);
-            }
+        units.sort_unstable();
+        units.dedup_by_key(|u| u.0);
+        let index: FxHashMap<Unit, u32> = units.iter().zip(0..).map(|(&(u, _), at)| (u, at)).collect();
+        let makers: FxHashMap<Key, u32> = makers.into_iter().map(|(k, u)| (k, index[&u])).collect();
+        let mut waits = vec![0u32; units.len()];
+        let mut feeds: Vec<SmallVec<[u32; 4]>> = vec![SmallVec::new(); units.len()];
+        for (at, &(u, _)) in units.iter().enumerate() {
+            let mut before: SmallVec<[u32; 8]> =
+                self.takes(u).iter().filter_map(|k| makers.get(k).copied()).collect();
+            let behind = match u {
+                Unit::Class(c) => self.behind(Thing::Class(c)),
+                Unit::Layout(v) => self.behind(Thing::Value(v)),
+                _ => None,
+            };
+            before.extend(behind.and_then(|b| index.get(&b).copied()));
+            before.sort_unstable();
+            before.dedup();
+            waits[at] = before.len() as u32;
+            before.iter().for_each(|&b| feeds[b as usize].push(at as u32));
         }
-        let mut ready: BTreeSet<(u32, Unit)> =
-            waits.iter().filter(|&(_, &n)| n == 0).map(|(&u, _)| (place[&u], u)).collect();
-        let mut left = place.len();
-        while let Some((_, u)) = ready.pop_first() {
-            self.emit(u, place[&u])?;
+        let mut ready: BTreeSet<(u32, u32)> =
+            (0..units.len()).filter(|&u| waits[u] == 0).map(|u| (units[u].1, u as u32)).collect();
+        let mut left = units.len();
+        while let Some((place, u)) = ready.pop_first() {
+            self.emit(units[u as usize].0, place)?;
             left -= 1;
-            for next in feeds.remove(&u).unwrap_or_default() {
-                if let Some(n) = waits.get_mut(&next) {
-                    *n -= 1;
-                    if *n == 0 {
-                        ready.insert((place[&next], next));
-                    }
+            for &next in &feeds[u as usize] {
+                waits[next as usize] -= 1;
+                if waits[next as usize] == 0 {
+                    ready.insert((units[next as usize].1, next));
                 }
             }
         }
         if left == 0 {
             return Ok(Ok(()));
         }
-        match on_cycle(&waits, &feeds) {
+        let units: Vec<Unit> = units.into_iter().map(|u| u.0).collect();
+        match on_cycle(&units, &waits, &feeds) {
             all if all.is_empty() => Err(broken("the extracted graph is cyclic without a named op")),
             all => Ok(Err(all)),
         }
@@ -323,13 +328,12 @@ impl<'g> Emitter<'g> {
 }
 
 /// The named ops that need themselves, of the units that still wait: what only waits for them does not.
-fn on_cycle(waits: &BTreeMap<Unit, usize>, feeds: &BTreeMap<Unit, Vec<Unit>>) -> Vec<usize> {
-    let waiting: BTreeSet<Unit> = waits.iter().filter(|&(_, &n)| n > 0).map(|(&u, _)| u).collect();
-    let reaches_itself = |start: Unit| {
+fn on_cycle(units: &[Unit], waits: &[u32], feeds: &[SmallVec<[u32; 4]>]) -> Vec<usize> {
+    let reaches_itself = |start: u32| {
         let mut seen = BTreeSet::new();
         let mut todo = vec![start];
         while let Some(u) = todo.pop() {
-            for &next in feeds.get(&u).into_iter().flatten().filter(|n| waiting.contains(n)) {
+            for &next in feeds[u as usize].iter().filter(|&&n| waits[n as usize] > 0) {
                 if next == start {
                     return true;
                 }
@@ -340,9 +344,10 @@ fn on_cycle(waits: &BTreeMap<Unit, usize>, feeds: &BTreeMap<Unit, Vec<Unit>>) ->
         }
         false
     };
-    let named = waiting.iter().filter_map(|&u| match u {
-        Unit::Named(o) => Some((u, o)),
-        _ => None,
-    });
+    let named =
+        (0..units.len() as u32).filter(|&u| waits[u as usize] > 0).filter_map(|u| match units[u as usize] {
+            Unit::Named(o) => Some((u, o)),
+            _ => None,
+        });
     named.filter(|&(u, _)| reaches_itself(u)).map(|(_, o)| o).collect()
 }

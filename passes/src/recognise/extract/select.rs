@@ -56,7 +56,7 @@ pub enum Choice {
 }
 
 /// What is computed in a part.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Thing {
     /// A value of the program.
     Value(ValueId),
@@ -65,7 +65,7 @@ pub enum Thing {
 }
 
 /// Something computed in a part.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Key {
     /// The part.
     pub part: usize,

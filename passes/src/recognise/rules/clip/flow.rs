@@ -7,11 +7,10 @@
 use msc_ir::ops::convert::Convert;
 use msc_ir::ops::fused::FusedKind;
 use msc_ir::{Graph, GraphId, Module, Op, OpData, OpId, TensorType, ValueDef, ValueId};
-use smallvec::SmallVec;
-use std::collections::BTreeSet;
+use smallvec::{SmallVec, smallvec};
 
 /// The calls from the region's own graph to the graph of a value, outermost first.
-pub type Path = SmallVec<[OpId; 1]>;
+pub type Path = SmallVec<[OpId; 4]>;
 
 /// The graph that an op calls, or stands for, if it is seen through.
 fn callee(op: &Op) -> Option<GraphId> {
@@ -23,12 +22,19 @@ fn callee(op: &Op) -> Option<GraphId> {
 }
 
 /// A value with the calls that lead to its graph.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[derive(PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Place {
     /// The calls.
     pub path: Path,
     /// The value.
     pub value: ValueId,
+}
+
+impl Clone for Place {
+    /// Copies the path as bytes; there are thousands.
+    fn clone(&self) -> Self {
+        Place { path: Path::from_slice(&self.path), value: self.value }
+    }
 }
 
 /// The values of a graph and of the graphs that it calls.
@@ -91,7 +97,7 @@ impl<'m> Flow<'m> {
     /// An operand of the op that makes a value, at home.
     pub fn operand(&self, at: &Place, maker: &OpData, index: usize) -> Option<Place> {
         let value = *maker.operands.get(index)?;
-        Some(self.home(Place { path: at.path.clone(), value }))
+        Some(self.home(Place { value, ..at.clone() }))
     }
 
     /// The op that makes a value, with its operands, all at home. `None` for values from outside.
@@ -103,33 +109,35 @@ impl<'m> Flow<'m> {
 
     /// The first results of the ops that use a value that is at home.
     pub fn users(&self, at: &Place) -> Vec<Place> {
-        let mut out = BTreeSet::new();
-        let mut todo = vec![at.clone()];
+        let mut out: Vec<Place> = Vec::new();
+        let mut todo: SmallVec<[Place; 4]> = smallvec![at.clone()];
         while let Some(at) = todo.pop() {
             let graph = self.graph(&at.path);
             for u in &graph.value(at.value).uses {
                 let data = graph.op(u.op);
                 match (callee(&data.op), &data.op) {
                     (Some(callee), _) => {
-                        let mut path = at.path.clone();
-                        path.push(u.op);
                         let value = self.module.graph(callee).params()[u.index as usize];
-                        todo.push(Place { path, value });
+                        let mut inside = Place { value, ..at.clone() };
+                        inside.path.push(u.op);
+                        todo.push(inside);
                     }
                     (None, Op::Barrier(_)) => {
-                        todo.push(Place { path: at.path.clone(), value: data.results[u.index as usize] });
+                        todo.push(Place { value: data.results[u.index as usize], ..at.clone() });
                     }
-                    _ => out.extend(data.results.first().map(|&v| Place { path: at.path.clone(), value: v })),
+                    _ => out.extend(data.results.first().map(|&value| Place { value, ..at.clone() })),
                 }
             }
             if let Some((&call, outer)) = at.path.split_last() {
                 let results = graph.results().iter().zip(&self.graph(outer).op(call).results);
                 for (_, &value) in results.filter(|r| *r.0 == at.value) {
-                    todo.push(Place { path: outer.into(), value });
+                    todo.push(Place { path: Path::from_slice(outer), value });
                 }
             }
         }
-        out.into_iter().collect()
+        out.sort_unstable();
+        out.dedup();
+        out
     }
 
     /// The operand of which a value is the same elements, in another layout or a wider type.

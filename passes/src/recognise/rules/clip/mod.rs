@@ -250,7 +250,9 @@ fn outputs(
         let scalar = |at: &Place| flow.ty(at).rank() == 0 && flow.ty(at).dtype == dtype;
         let own = scaled.scalars.iter().filter(|(at, _)| at.path.is_empty() && scalar(at));
         let same = |term: TermId| (0..TRIALS).all(|trial| same(term, trial, is));
-        own.filter(|(_, term)| same(**term)).map(|(at, _)| at.value).collect()
+        let mut values: Vec<ValueId> = own.filter(|(_, term)| same(**term)).map(|(at, _)| at.value).collect();
+        values.sort_unstable();
+        values
     };
     let ratio = |n: f64, (max, eps): (f64, f64)| max / (n + eps);
     let forms: [(ClipForm, DType, Function<'_>); 3] = [

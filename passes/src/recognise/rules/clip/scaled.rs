@@ -7,6 +7,7 @@ use super::squares::pieces;
 use msc_ir::interp::{EvalCx, Mode};
 use msc_ir::ops::convert::Convert;
 use msc_ir::{DType, Module, Op, Tensor, TensorType};
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -132,9 +133,9 @@ pub struct Scaled {
     /// The expressions.
     pub terms: Terms,
     /// What is made of the sum alone.
-    pub scalars: BTreeMap<Place, TermId>,
+    pub scalars: FxHashMap<Place, TermId>,
     /// Tensors that are another one scaled: which, and how.
-    pub tensors: BTreeMap<Place, (Place, TermId)>,
+    pub tensors: FxHashMap<Place, (Place, TermId)>,
 }
 
 impl Scaled {
