@@ -266,6 +266,11 @@ impl TypeTable {
     pub fn is_empty(&self) -> bool {
         self.types.is_empty()
     }
+
+    /// All types.
+    pub fn iter(&self) -> impl Iterator<Item = &Type> {
+        self.types.iter()
+    }
 }
 
 /// A type.

@@ -59,8 +59,16 @@ impl<'r, 'a> Importer<'r, 'a> {
                 let mantissa_bits = bits(self.index(op, "mantissa_bits")?);
                 self.emit(op, ReducePrecision { exponent_bits, mantissa_bits }, &v, loc)?
             }
-            "real" | "imag" | "complex" => {
-                return Err(self.error(op, Code::UnsupportedType, "complex numbers are not held"));
+            // Of floats: complex numbers do not come here.
+            "real" => Results::from_buf(self.operands_n::<1>(op)?),
+            "imag" => {
+                let [x] = self.operands_n(op)?;
+                let mut e = self.expand(op, loc);
+                Results::from_buf([e.number(e.ty(x), 0.0)?])
+            }
+            "complex" => {
+                self.operands_n::<2>(op)?;
+                return Err(self.error(op, Code::Invalid, "stablehlo.complex gives complex numbers"));
             }
             _ => return Ok(None),
         }))

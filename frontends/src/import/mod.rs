@@ -9,6 +9,7 @@ mod attrs;
 mod broadcast;
 mod calls;
 mod chlo;
+mod complex;
 mod control;
 mod dense;
 mod dynamic;
@@ -35,7 +36,7 @@ mod windows;
 pub use annotations::{Annotations, MeshDecl, ShardingHint, Site};
 
 use crate::error::{Code, FrontendError, Result};
-use crate::raw::{Form, RawModule, RawOp, TypeId, Value};
+use crate::raw::{Elem, Form, RawModule, RawOp, Type, TypeId, Value};
 use msc_ir::{ConstId, Graph, GraphId, IrError, LocId, Module, TensorType, ValueId};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -86,6 +87,10 @@ struct Importer<'r, 'a> {
     descending: BTreeMap<msc_ir::DType, GraphId>,
     /// Sharding constraints of the graph that is being built.
     constraints: Vec<(ValueId, ShardingHint)>,
+    /// Whether there are types of complex numbers.
+    complex: bool,
+    /// Whether types of complex numbers stand for those of their parts.
+    part: bool,
     places: locs::Places,
     /// Ops imported so far: the ordinal of the next one.
     ordinal: u32,
@@ -105,6 +110,8 @@ impl<'r, 'a> Importer<'r, 'a> {
             descending: BTreeMap::new(),
             entries: FxHashMap::default(),
             constraints: Vec::new(),
+            complex: raw.types.iter().any(|t| matches!(t, Type::Tensor { elem: Elem::Complex(_), .. })),
+            part: false,
             places: locs::Places::new(raw),
             ordinal: 0,
         }

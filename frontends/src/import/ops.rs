@@ -13,7 +13,8 @@ impl<'r, 'a> Importer<'r, 'a> {
     /// Imports one op.
     pub(super) fn op(&mut self, op: &'r RawOp<'a>) -> Result<()> {
         let loc = self.loc(op);
-        let results = self.dispatch(op, loc)?;
+        let complex = self.has_complex(op);
+        let results = if complex { self.complex_op(op, loc)? } else { self.dispatch(op, loc)? };
         if results.len() != op.results.len() {
             let message =
                 format!("{} has {} results, the file says {}", op.name, results.len(), op.results.len());
@@ -29,14 +30,14 @@ impl<'r, 'a> Importer<'r, 'a> {
             self.bind(v, result);
         }
         // What an exporter's own propagation found out.
-        if let Some(Attr::Shardings(list)) = op.attr("sdy.sharding") {
+        if let Some(Attr::Shardings(list)) = op.attr("sdy.sharding").filter(|_| !complex) {
             let hints = results.iter().zip(list).map(|(&r, s)| (r, ShardingHint::Sdy(s.clone())));
             self.constraints.extend(hints);
         }
         Ok(())
     }
 
-    fn dispatch(&mut self, op: &'r RawOp<'a>, loc: LocId) -> Result<Results> {
+    pub(super) fn dispatch(&mut self, op: &'r RawOp<'a>, loc: LocId) -> Result<Results> {
         let (dialect, name) = op.name.split_once('.').unwrap_or(("", &op.name));
         match dialect {
             "stablehlo" => self.stablehlo(op, name, loc),
@@ -78,7 +79,7 @@ impl<'r, 'a> Importer<'r, 'a> {
         }
     }
 
-    fn stablehlo(&mut self, op: &'r RawOp<'a>, name: &str, loc: LocId) -> Result<Results> {
+    pub(super) fn stablehlo(&mut self, op: &'r RawOp<'a>, name: &str, loc: LocId) -> Result<Results> {
         if let Some(r) = self.elementwise(op, name, loc)? {
             return Ok(r);
         }

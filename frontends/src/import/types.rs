@@ -63,14 +63,19 @@ fn show_elem(e: &Elem) -> String {
 }
 
 impl Importer<'_, '_> {
-    /// The tensor type for a raw type.
+    /// The tensor type for a raw type. That of complex numbers has one more dimension, the last, for their two parts, except
+    /// where parts are what is read.
     pub(super) fn tensor_type(&mut self, id: TypeId) -> Result<TensorType> {
         if let Some(t) = &self.types[id.0 as usize] {
-            return Ok(t.clone());
+            let mut t = t.clone();
+            if self.part && matches!(self.raw.types.get(id), Type::Tensor { elem: Elem::Complex(_), .. }) {
+                t.shape.pop();
+            }
+            return Ok(t);
         }
         let t = self.convert_type(id)?;
-        self.types[id.0 as usize] = Some(t.clone());
-        Ok(t)
+        self.types[id.0 as usize] = Some(t);
+        self.tensor_type(id)
     }
 
     fn convert_type(&self, id: TypeId) -> Result<TensorType> {
@@ -86,9 +91,13 @@ impl Importer<'_, '_> {
                 None => e,
             });
         };
+        let (elem, complex) = match elem {
+            Elem::Complex(part) => (&**part, true),
+            elem => (elem, false),
+        };
         let Some(dtype) = dtype(elem) else {
             return Err(unsupported(
-                "the element type is not one of i1, i8 … i64, ui8 … ui64, f16, bf16, f32, f64",
+                "the element type is not one of i1, i8 … i64, ui8 … ui64, f16, bf16, f32, f64, complex",
             ));
         };
         let mut shape = msc_ir::Shape::new();
@@ -98,6 +107,9 @@ impl Importer<'_, '_> {
                     .help("export the step at fixed shapes (no shape polymorphism)"));
             };
             shape.push(usize::try_from(*n).map_err(|_| unsupported("it does not fit in memory"))?);
+        }
+        if complex {
+            shape.push(2);
         }
         let t = TensorType { dtype, shape };
         if t.checked_bytes().is_none() {
