@@ -31,6 +31,7 @@ pub fn rules() -> Vec<Rule> {
         Rule::simple("one-over-root", Real, "(sqrt (divide 1 ?v))", rsqrt).needs(&[("v", Fact::Positive)]),
         Rule::simple("sigmoid", Real, "(divide 1 (add 1 (exponential (negate ?x))))", logistic),
         Rule::simple("constant-chain", Real, "(multiply ?b:const (multiply ?a:const ?x))", constants),
+        Rule::simple("number-times-square", Real, "(multiply ?x (multiply ?a:const ?x))", number_times_square),
     ]
 }
 
@@ -79,6 +80,16 @@ fn rsqrt(b: &mut Builder<'_>, m: &Match) -> Result<Applied, WhyNot> {
 fn logistic(b: &mut Builder<'_>, m: &Match) -> Result<Applied, WhyNot> {
     let x = b.var(m, "x")?;
     let new = b.add(Logistic, &[x])?;
+    root_is(b, m, new)
+}
+
+fn number_times_square(b: &mut Builder<'_>, m: &Match) -> Result<Applied, WhyNot> {
+    let (a, x) = (b.var(m, "a")?, b.var(m, "x")?);
+    if b.splat_value(x).is_some() || !b.ty(x)?.dtype.is_float() || b.ty(x)?.rank() == 0 {
+        return Err(refuse("the square is of a number, or not of floats"));
+    }
+    let square = b.add(Multiply, &[x, x])?;
+    let new = b.add(Multiply, &[a, square])?;
     root_is(b, m, new)
 }
 

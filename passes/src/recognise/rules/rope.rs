@@ -13,7 +13,7 @@ use msc_ir::ops::binary::BinaryKind;
 use msc_ir::ops::convert::Convert;
 use msc_ir::ops::fused::FusedKind;
 use msc_ir::ops::unary::UnaryKind;
-use msc_ir::{Module, Op};
+use msc_ir::{Module, Op, Shape};
 use std::collections::BTreeSet;
 
 /// Ops of one rotation; exporters have up to twenty.
@@ -56,6 +56,27 @@ struct Place {
     y: Index,
     x: Index,
     tables: [Index; 2],
+    /// The shape of what is rotated; the last dimension of `x` and `y` may be cut in pairs.
+    shape: Shape,
+}
+
+/// A shape with the pairs of its last dimension joined with the dimension that counts them.
+fn joined(shape: &[usize]) -> Option<Shape> {
+    match shape {
+        [outer @ .., n, 2] if !outer.is_empty() => Some(outer.iter().copied().chain([2 * n]).collect()),
+        _ => None,
+    }
+}
+
+/// The dimensions of a value of shape `shape` as those of a value of shape `of`, whose last dimension is not cut.
+fn whole(mut dims: Vec<AtomList>, shape: &[usize], of: &[usize]) -> Vec<AtomList> {
+    if shape.len() == of.len() + 1
+        && let Some(pairs) = dims.pop()
+        && let Some(last) = dims.last_mut()
+    {
+        last.extend(pairs);
+    }
+    dims
 }
 
 /// What a value may be a rotation of: it is linear in a value of its own type and in two tables, which are spread
@@ -71,11 +92,15 @@ fn places(p: &Program<'_>, y: Index, cut: bool) -> Vec<Place> {
     if all.len() != 3 {
         return Vec::new();
     }
-    let values = all.iter().filter(|(i, grows)| !grows && p.values[*i].ty == ty);
+    let shapes = [Some(ty.shape.clone()), joined(&ty.shape)];
+    let values = all.iter().filter(|(i, grows)| !grows && p.values[*i].ty.dtype == ty.dtype);
     values
-        .map(|&(x, _)| {
+        .flat_map(|&(x, _)| {
+            let mine = &p.values[x].ty.shape;
+            let fits = |s: &&Shape| *s == mine || joined(mine).as_ref() == Some(*s);
             let tables: Vec<Index> = all.iter().filter(|t| t.0 != x).map(|t| source(p, t.0)).collect();
-            Place { y, x, tables: [tables[0], tables[1]] }
+            let place = move |s: &Shape| Place { y, x, tables: [tables[0], tables[1]], shape: s.clone() };
+            shapes.iter().flatten().filter(fits).map(place).collect::<Vec<_>>()
         })
         .collect()
 }
@@ -196,9 +221,9 @@ fn attempt(p: &Program<'_>, module: &Module, place: &Place) -> Result<Found, Str
     let mut scratch = Module::new("trial");
     let params = [place.x, place.tables[0], place.tables[1]];
     let solved = solve(p, module, &mut scratch, &params, &[place.y])?;
-    let ty = p.values[place.x].ty;
-    let last = ty.rank() - 1;
+    let last = place.shape.len() - 1;
     let dims = solved.dims(place.x).ok_or("the rotated value is not part of the computation")?;
+    let dims = whole(dims, &p.values[place.x].ty.shape, &place.shape);
     let table = |i: Index| -> Result<(Vec<AtomList>, Bound, usize), String> {
         let atoms = solved.all(i).ok_or("a table is not part of the computation")?;
         let t = p.values[i].ty;
@@ -222,7 +247,7 @@ fn attempt(p: &Program<'_>, module: &Module, place: &Place) -> Result<Found, Str
     }
     let x = Bound { name: "x", param: place.x, aliases: vec![place.x], dims: dims.clone() };
     let mut widths = vec![first.2];
-    if 2 * first.2 <= ty.shape[last] {
+    if 2 * first.2 <= place.shape[last] {
         widths.push(2 * first.2);
     }
     let mut last_error = String::from("it computes something else than the program");
@@ -239,7 +264,12 @@ fn attempt(p: &Program<'_>, module: &Module, place: &Place) -> Result<Found, Str
                     match trial(p, &mut scratch, &solved, place, &kind, &bounds) {
                         Ok(Some(found)) => return Ok(found),
                         Ok(None) => {}
-                        Err(why) => last_error = why,
+                        Err(why) => {
+                            if std::env::var("DBG").is_ok() {
+                                eprintln!("rope {:?} {kind:?}: {why}; x {:?} t {:?} {:?} y {:?}", place.shape, dims, first.0, second.0, solved.dims(place.y));
+                            }
+                            last_error = why;
+                        }
                     }
                 }
             }
@@ -264,6 +294,7 @@ fn trial(
     let sorted: Vec<Bound> = order.iter().map(|&i| bounds[i].clone()).collect();
     // A cut dimension has no atom in common with what is put together again.
     let to = solved.dims(place.y).ok_or("the result is not part of the computation")?;
+    let to = whole(to, &p.values[place.y].ty.shape, &place.shape);
     let mut wide = bounds[0].dims.clone();
     if let (Some(mine), Some(last)) = (wide.last_mut(), to.last()) {
         mine.clone_from(last);
