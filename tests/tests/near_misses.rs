@@ -34,6 +34,17 @@ fn a_sample() {
     assert!(made(&rows) >= 8, "{}", markdown(&rows));
 }
 
+/// Gates within bounds, what is rectified, norms without a scale, smoothed labels.
+#[test]
+fn of_gates() {
+    let b = Budget { per_family: 2, generic: 2, seed: 5, every: 1, own: false, threads: 2 };
+    let rows = judged(&subject("gates_smoothed_jax"), &b).expect("the step itself passes");
+    assert!(wrong(&rows).is_empty(), "{}", wrong(&rows).join("\n"));
+    for family in ["swish's factor", "a gate's bound", "ReLU's threshold"] {
+        assert!(rows.iter().any(|r| r.family == family), "{family}: {}", markdown(&rows));
+    }
+}
+
 #[test]
 #[ignore = "minutes"]
 fn all_of_them() {
