@@ -73,13 +73,17 @@ pub fn backward(
     let dy = p[0];
     let x = d.bounded(p[1], form.gate)?;
     let share = d.share(function, x)?;
+    let slope = match share {
+        Some(share) => Some(d.slope(function, x, share)?),
+        None => None,
+    };
     if gate.is_none() {
-        let dx = d.back(function, dy, x, share, at)?;
+        let dx = d.back(function, dy, x, slope, at)?;
         return Ok(d.finish(vec![dx]));
     }
     let up = d.gated(p[2], form)?;
     let through = d.op(Multiply, &[dy, up])?;
-    let dgate = d.back(function, through, x, share, at)?;
+    let dgate = d.back(function, through, x, slope, at)?;
     let dgate = d.within(dgate, p[1], form.gate, at)?;
     let y = d.value(function, x, share)?;
     let dup = d.op(Multiply, &[dy, y])?;
@@ -141,17 +145,16 @@ impl Definition<'_> {
         if function == Activation::SquaredRelu { self.op(Multiply, &[y, y]) } else { Ok(y) }
     }
 
-    /// `d·a'(x)`, given `a(x)/x` where that is a function of its own.
+    /// `d·a'(x)`, given `a'(x)` where that is a function of its own.
     fn back(
         &mut self,
         function: Activation,
         d: ValueId,
         x: ValueId,
-        share: Option<ValueId>,
+        slope: Option<ValueId>,
         at: AtBound,
     ) -> Result<ValueId> {
-        if let Some(share) = share {
-            let slope = self.slope(function, x, share)?;
+        if let Some(slope) = slope {
             return self.op(Multiply, &[d, slope]);
         }
         if function == Activation::Relu {

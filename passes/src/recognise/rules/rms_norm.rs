@@ -197,8 +197,13 @@ pub fn rules() -> Vec<Rule> {
     let mut unscaled =
         forward("rms-norm-without-scale", PLAIN, VARIANCE, y(NORMAL), forward_op::<false> as Applier);
     unscaled.roots.push(scaled("scaled", Y));
+    // Where x̂ is rounded, or dx, it is part of a norm of narrow rows.
+    unscaled.roots.push(scaled("rounded", "(convert ?y)"));
     all.push(unscaled);
-    all.push(backward(name, PLAIN, VARIANCE, y(NORMAL), DX_OF_NORMAL, None, backward_op::<false, false>));
+    let apply = backward_op::<false, false> as Applier;
+    let mut unscaled = backward(name, PLAIN, VARIANCE, y(NORMAL), DX_OF_NORMAL, None, apply);
+    unscaled.roots.push(scaled("rounded", "(convert ?dx)"));
+    all.push(unscaled);
     for n in NARROW {
         const DTYPES: &[DType] = &[DType::BF16, DType::F16];
         let [norm, gradient, split] = n.names;
@@ -244,8 +249,8 @@ fn rule(name: &'static str, dtypes: &'static [DType], roots: Vec<Root>, apply: A
 }
 
 fn forward_op<const LATE: bool>(b: &mut Builder<'_>, m: &Match) -> Result<Applied, WhyNot> {
-    if ["scaled", "scaled_wide"].iter().any(|n| m.vars.contains_key(n)) {
-        return Err(refuse("its result is scaled: it is part of another norm"));
+    if ["scaled", "scaled_wide", "rounded"].iter().any(|n| m.vars.contains_key(n)) {
+        return Err(refuse("its result is scaled or rounded: it is part of another norm"));
     }
     let x = row_operand(m, "x")?;
     let mut inputs = vec![("x", x.class)];
@@ -271,6 +276,9 @@ fn backward_op<const LATE: bool, const SPLIT: bool>(
     b: &mut Builder<'_>,
     m: &Match,
 ) -> Result<Applied, WhyNot> {
+    if m.vars.contains_key("rounded") {
+        return Err(refuse("its result is rounded: it is part of the gradient of another norm"));
+    }
     let x = row_operand(m, "x")?;
     let full = b.ty(x.class)?;
     let dy = indexed(m, "dy")?;
