@@ -34,6 +34,8 @@ const EXPECTED: &[Expected] = &[
     layer("bert_padded_flax_tiny", (4, 6), (4, 6)),
     // Four a layer.
     rms("gemma2_torchax_l4_tiny", (9, 17), (9, 17)),
+    // Before an attention and two feed-forwards, of queries and keys: all without a scale.
+    rms("gates_smoothed_jax", (6, 11), (6, 11)),
     layer("gpt2_dropout_flax_tiny", (3, 5), (3, 5)),
     layer("gpt2_flax_tiny", (3, 5), (3, 5)),
     layer("gpt2_l4_b8_flax_tiny", (3, 9), (3, 9)),
@@ -81,6 +83,7 @@ const fn lookups(fixture: &'static str, loss: Count, embedding: Count, grad: Cou
 const LOOKUPS: &[Lookups] = &[
     lookups("bert_flax_tiny", (1, 1), (3, 3), (3, 3)),
     lookups("bert_padded_flax_tiny", (1, 1), (3, 3), (3, 3)),
+    lookups("gates_smoothed_jax", (1, 1), (1, 1), (1, 1)),
     lookups("gemma2_torchax_l4_tiny", (1, 1), (1, 1), (1, 1)),
     lookups("gpt2_dropout_flax_tiny", (1, 1), (2, 2), (2, 2)),
     lookups("gpt2_flax_tiny", (1, 1), (2, 2), (2, 2)),
@@ -124,6 +127,7 @@ struct Step {
 const STEPS: &[Step] = &[
     Step { fixture: "bert_flax_tiny", adamw: (26, 42), clip: (1, 1), route: (0, 0) },
     Step { fixture: "bert_padded_flax_tiny", adamw: (26, 42), clip: (1, 1), route: (0, 0) },
+    Step { fixture: "gates_smoothed_jax", adamw: (10, 18), clip: (1, 1), route: (0, 0) },
     Step { fixture: "gemma2_torchax_l4_tiny", adamw: (24, 46), clip: (1, 1), route: (0, 0) },
     Step { fixture: "gpt2_dropout_flax_tiny", adamw: (16, 28), clip: (1, 1), route: (0, 0) },
     Step { fixture: "gpt2_flax_tiny", adamw: (16, 28), clip: (1, 1), route: (0, 0) },
@@ -176,6 +180,7 @@ const REST: &[Rest] = &[
     // One activation more in the head.
     Rest { activation: ("gelu", [3, 3]), ..rest("bert_flax_tiny", 2, 0, "gelu", 0) },
     Rest { activation: ("gelu", [3, 3]), ..rest("bert_padded_flax_tiny", 2, 0, "gelu", 0) },
+    rest("gates_smoothed_jax", 2, 0, "swiglu", 0),
     rest("gemma2_torchax_l4_tiny", 4, 0, "geglu", 2),
     rest("gpt2_dropout_flax_tiny", 2, 0, "gelu", 0),
     rest("gpt2_flax_tiny", 2, 0, "gelu", 0),
@@ -226,8 +231,11 @@ fn every_attention_rotation_and_activation_is_found() {
         let count = |name: &str| report.fusions.get(name).map_or(0, |f| f.executed);
         let pair = |name: &str| [count(name), count(&format!("{name}_grad"))];
         let mut expected = vec![("attention", e.attention), ("rope", e.rope), ("softmax", e.softmax)];
-        for name in ["silu", "swiglu", "gelu", "geglu"] {
-            expected.push((name, if name == e.activation.0 { e.activation.1 } else { [0, 0] }));
+        for name in ["silu", "swish", "swiglu", "gelu", "geglu", "relu", "reglu", "squared_relu"] {
+            // A second feed-forward in each layer.
+            let beside = name == "squared_relu" && e.fixture == "gates_smoothed_jax";
+            let mine = if name == e.activation.0 || beside { e.activation.1 } else { [0, 0] };
+            expected.push((name, mine));
         }
         for (name, expected) in expected {
             if pair(name) != expected {

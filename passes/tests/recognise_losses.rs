@@ -6,9 +6,9 @@
 mod losses;
 mod recognised;
 
-use losses::{Fault, Gradient, PLAIN, Pick, Spelling, Weights, losses};
+use losses::{Fault, Gradient, PLAIN, Pick, Smoothed, Spelling, Weights, losses};
 use msc_ir::interp::{Mode, run};
-use msc_ir::ops::fused::{FusedKind, Normalizer, Outside, Weighting};
+use msc_ir::ops::fused::{FusedKind, Normalizer, Outside, Smoothing, Weighting};
 use msc_ir::{DType, FactorKind, Module, Op, Operation, Tensor, TensorType, text};
 use msc_passes::recognise::check::random::Random;
 use msc_passes::recognise::{Report, recognise_graph};
@@ -113,9 +113,10 @@ fn every_spelling_with_its_gradient() {
 #[test]
 fn labels_outside_are_what_the_program_says() {
     let kinds_of = |pick, gradient, weights| kinds(&found(&Spelling { pick, gradient, weights, ..PLAIN }).1);
-    let ce = |outside| FusedKind::CrossEntropy { outside };
+    let smoothing = Smoothing::None;
+    let ce = |outside| FusedKind::CrossEntropy { outside, smoothing };
     let normalizer = Normalizer::Same;
-    let grad = |outside, weight| FusedKind::CrossEntropyGrad { outside, weight, normalizer };
+    let grad = |outside, weight| FusedKind::CrossEntropyGrad { outside, weight, normalizer, smoothing };
     use Weighting::{Over, Times};
     assert_eq!(
         kinds_of(Pick::Guarded, Gradient::Scattered, Weights::Rows),
@@ -154,6 +155,49 @@ fn a_loss_of_the_normalizer_beside() {
         {
             let (_, report, forward, backward) = recognised(&Spelling { fault, ..sp });
             assert_eq!((forward, backward), (1, 0), "{fault:?} of {sp:?}: {:?}", kinds(&report));
+        }
+    }
+}
+
+/// Losses against all labels beside: mixed into the loss, or apart with weights of their own.
+#[test]
+fn smoothed_labels() {
+    for smoothed in [Smoothed::Mixed, Smoothed::Apart] {
+        let plain = Spelling { pick: Pick::OneHot, gradient: Gradient::Automatic, smoothed, ..PLAIN };
+        let mut all = vec![plain, Spelling { flat: true, ..plain }];
+        all.push(Spelling { gradient: Gradient::None, ..plain });
+        all.push(Spelling { vocabulary: 997, length: 128, ..plain });
+        if smoothed == Smoothed::Mixed {
+            all.extend([Weights::Mean, Weights::One].map(|weights| Spelling { weights, ..plain }));
+            all.push(Spelling { dtype: DType::BF16, ..plain });
+        }
+        for sp in &all {
+            let (_, report) = found(sp);
+            for kind in kinds(&report) {
+                let (FusedKind::CrossEntropy { smoothing, .. }
+                | FusedKind::CrossEntropyGrad { smoothing, .. }) = kind
+                else {
+                    continue;
+                };
+                let fits = match smoothing {
+                    Smoothing::None => false,
+                    Smoothing::Apart => smoothed == Smoothed::Apart,
+                    Smoothing::Mixed { label, each } => {
+                        let n = sp.vocabulary as f64;
+                        (label.get() - 0.9).abs() < 1e-6 && (each.get() - 0.1 / n).abs() < 1e-6
+                    }
+                };
+                assert!(fits, "{sp:?}: {smoothing:?}");
+            }
+        }
+        for fault in [Fault::Twice, Fault::NoLog, Fault::FromOne] {
+            let (_, report, forward, _) = recognised(&Spelling { fault, ..plain });
+            assert!(forward == 0 || smoothed == Smoothed::Apart, "{fault:?}: {:?}", kinds(&report));
+        }
+        for fault in [Fault::Sign, Fault::Unnormalised, Fault::PlaceShift, Fault::RowShift, Fault::LabelOnly]
+        {
+            let (_, report, forward, backward) = recognised(&Spelling { fault, ..plain });
+            assert_eq!((forward, backward), (1, 0), "{fault:?} of {smoothed:?}: {:?}", kinds(&report));
         }
     }
 }

@@ -80,6 +80,62 @@ fn torchax() {
     assert_eq!(report.regions[0].reasons[1].inputs.len(), 5, "the residual gradient is an input");
 }
 
+/// Without a scale.
+fn unscaled() -> String {
+    TORCHAX
+        .replace("%24 = multiply %23, %21", "%24 = multiply %0, %20")
+        .replace("%28 = multiply %27, %26", "%28 = multiply %6, %26")
+        .replace("return %24, %44, %32", "return %24, %44")
+}
+
+#[test]
+fn no_scale() {
+    let (found, after, _) = recognised(&unscaled());
+    assert_eq!(found, (1, 1));
+    assert_eq!(main_ops(&after), ["rms_norm", "tanh", "multiply", "rms_norm_grad"]);
+    assert!(text::print(&after).contains("unscaled = true"));
+    for (what, from, to, expected) in [
+        ("the mean over 7 of 8", "splat f32[2,3,1] 8.0", "splat f32[2,3,1] 7.0", (0, 0)),
+        ("x by the variance", "%16 = rsqrt %15", "%16 = negate %15", (0, 0)),
+        ("another dy in the sum", "%33 = multiply %0, %28", "%33 = multiply %0, %2", (1, 0)),
+        ("a wrong factor", "splat f32[2,3,1] -0.5", "splat f32[2,3,1] -0.25", (1, 0)),
+    ] {
+        assert_eq!(recognised(&unscaled().replace(from, to)).0, expected, "{what}");
+    }
+    // A scale that only one half of the gradient knows is none.
+    let half = unscaled().replace("%37 = multiply %28, %36", "%37 = multiply %27, %36");
+    assert_eq!(recognised(&half).0, (1, 0));
+}
+
+/// What comes back is multiplied by a number, or by a scalar of the program, before the norm's gradient.
+#[test]
+fn a_factor_of_what_comes_back() {
+    let number = |source: &str| source.replace("%26 = multiply %2, %25", "%26 = multiply %4, %25");
+    let scalar = |source: &str| {
+        let source = source
+            .replace("%3: f32[2,3,8])", "%3: f32[2,3,8], %45: f32[])")
+            .replace("%26 = multiply %2, %25", "%26 = multiply %46, %25");
+        renumber(&source, |line| {
+            let before = "  %46 = broadcast_in_dim %45 {dims = [], shape = [2, 3, 8]} : f32[2,3,8]\n";
+            line.starts_with("  %26 =").then(|| before.to_string())
+        })
+    };
+    for source in [TORCHAX.to_string(), unscaled()] {
+        assert_eq!(recognised(&number(&source)).0, (1, 1), "a number");
+        assert_eq!(recognised(&scalar(&source)).0, (1, 1), "a scalar");
+        // In one half only.
+        let half = source.replace("%33 = multiply %0, %28", "%33 = multiply %8, %28");
+        assert_eq!(recognised(&half).0, (1, 0), "twice in the sum");
+        let half = source.replace("%37 = multiply %28, %36", "%37 = multiply %38, %36");
+        let half =
+            half.replace("%38 = add %3, %37", "%39 = add %3, %37").replace("add %38, %43", "add %39, %43");
+        let half = half.replace("%39 = multiply %35, %19", "%45 = multiply %35, %19");
+        let half = half.replace("%40 = divide %39, %11", "%40 = divide %45, %11");
+        let half = half.replace("  %37 =", "  %38 = multiply %4, %28 : f32[2,3,8]\n  %37 =");
+        assert_eq!(recognised(&recognised::numbered(&half)).0, (1, 0), "twice in the first half");
+    }
+}
+
 #[test]
 fn no_result_depends_on_the_run() {
     let print = || text::print(&recognised(TORCHAX).1);
@@ -197,7 +253,10 @@ fn the_mean_over_another_axis() {
     };
     assert_eq!(recognised(&norm(2, "0, 1", 2)).0, (1, 0), "the norm itself");
     assert_eq!(recognised(&norm(1, "0, 2", 2)).0, (0, 0), "mean over another axis");
-    assert_eq!(recognised(&norm(2, "0, 1", 1)).0, (0, 0), "scale over another axis");
+    // A norm without a scale: what it is multiplied by afterwards is none.
+    let (found, after, _) = recognised(&norm(2, "0, 1", 1));
+    assert_eq!(found, (1, 0), "scale over another axis");
+    assert!(main_ops(&after).contains(&"multiply"), "{}", text::print(&after));
     assert_eq!(recognised(&norm(2, "0, 2", 2)).0, (0, 0), "statistics of other rows");
     assert_eq!(recognised(&norm(2, "1, 0", 2)).0, (0, 0), "statistics of other rows, transposed");
 }

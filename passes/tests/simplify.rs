@@ -277,3 +277,40 @@ fn equal_carries_are_one() {
     assert!(body(&source("%7", "%0")).contains("add %6, %2"), "{}", body(&source("%7", "%0")));
     assert!(body(&source("%2", "%1")).contains("add %6, %2"), "{}", body(&source("%2", "%1")));
 }
+
+/// Rows and places in them: rows that are counted are paired with the operand's, by whatever is looked up.
+#[test]
+fn lookups_in_counted_rows() {
+    let source = |rows: &str, from: &str, concatenated: &str| {
+        format!(
+            "module @m
+
+graph @main(%0: f32[4,8], %1: i32[4], %2: f32[4,1]) {{
+  %3 = iota {{dim = 0, dtype = i32, shape = [{rows}]}} : i32[{rows}]
+  %4 = reshape %3 {{shape = [4, 1]}} : i32[4,1]
+  %5 = constant {{value = splat i32[4,1] 0}} : i32[4,1]
+  %6 = compare %4, %5 {{direction = LT}} : i1[4,1]
+  %7 = constant {{value = splat i32[4,1] 4}} : i32[4,1]
+  %8 = add %4, %7 : i32[4,1]
+  %9 = select %6, %8, {from} : i32[4,1]
+  %10 = broadcast_in_dim %9 {{dims = [0, 1], shape = [4, 1, 1]}} : i32[4,1,1]
+  %11 = reshape %1 {{shape = [4, 1, 1]}} : i32[4,1,1]
+  %12 = concatenate {concatenated} {{dim = 2}} : i32[4,1,2]
+  %13 = gather %0, %12 {{collapsed_slice_dims = [0, 1], index_vector_dim = 2, offset_dims = [], operand_batching_dims = [], slice_sizes = [1, 1], start_index_map = [0, 1], start_indices_batching_dims = []}} : f32[4,1]
+  %14 = scatter %0, %12, %2 {{combine = sum, index_vector_dim = 2, input_batching_dims = [], inserted_window_dims = [0, 1], scatter_dims_to_operand_dims = [0, 1], scatter_indices_batching_dims = [], unique_indices = false, update_window_dims = []}} : f32[4,8]
+  return %13, %14
+}}
+
+{}",
+            entry(3, 2)
+        )
+    };
+    let out = simplified(&source("4", "%4", "%10, %11"));
+    assert!(!out.contains("concatenate") && out.contains("operand_batching_dims = [0]"), "{out}");
+    assert!(out.contains("input_batching_dims = [0]"), "{out}");
+    // The other component first, and rows that are not counted.
+    for (from, concatenated) in [("%4", "%11, %10"), ("%5", "%10, %11")] {
+        let out = simplified(&source("4", from, concatenated));
+        assert!(out.contains("concatenate"), "{out}");
+    }
+}

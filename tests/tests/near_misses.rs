@@ -6,7 +6,9 @@ use msc_ir::ops::constant::ConstantOp;
 use msc_ir::{Module, Op};
 use msc_tests::fixture;
 use msc_tests::mutants::subject::Subject;
-use msc_tests::near::judge::{Recognised, recognised};
+use msc_tests::near::covers::Covers;
+use msc_tests::near::judge::{Outcome, Recognised, Unchanged, judge, recognised};
+use msc_tests::near::near_misses;
 use msc_tests::near::table::{Budget, judged, made, markdown, wrong};
 
 /// The fixtures with data.
@@ -32,6 +34,21 @@ fn a_sample() {
     let rows = judged(&subject("llama_lora"), &b).expect("the step itself passes");
     assert!(wrong(&rows).is_empty(), "{}", wrong(&rows).join("\n"));
     assert!(made(&rows) >= 8, "{}", markdown(&rows));
+}
+
+/// Of gates within bounds and what is rectified.
+#[test]
+fn of_gates() {
+    let s = subject("gates_smoothed_jax");
+    let found = recognised(s.module.clone()).expect("recognises").found();
+    let unchanged = Unchanged { found, covers: Covers::new(&s).expect("covers") };
+    let families = ["swish's factor", "a gate's bound", "ReLU's threshold"];
+    let all = near_misses(&s, 1, 0, 5);
+    for family in families {
+        let n = all.iter().find(|n| n.mutant.family == family).expect("there is one");
+        let outcome = judge(&s, n, &unchanged, false);
+        assert!(!matches!(outcome, Outcome::Wrong(_)), "{family}: {outcome:?}");
+    }
 }
 
 #[test]

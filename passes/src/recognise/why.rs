@@ -48,6 +48,10 @@ pub const OPERATIONS: &[&str] = &[
     "moe_unpermute_grad",
     "moe_z_loss",
     "moe_z_loss_grad",
+    "reglu",
+    "reglu_grad",
+    "relu",
+    "relu_grad",
     "rms_norm",
     "rms_norm_grad",
     "rope",
@@ -57,9 +61,15 @@ pub const OPERATIONS: &[&str] = &[
     "silu_grad",
     "softmax",
     "softmax_grad",
+    "squared_reglu",
+    "squared_reglu_grad",
+    "squared_relu",
+    "squared_relu_grad",
     "sum_of_squares",
     "swiglu",
     "swiglu_grad",
+    "swish",
+    "swish_grad",
 ];
 
 /// The operation that a rule or probe introduces; `None` for rules of spelling. A rotation and its gradient are one

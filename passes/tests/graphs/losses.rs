@@ -59,6 +59,17 @@ pub enum Weights {
     Over,
 }
 
+/// What is counted beside the label; with one-hot labels only.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Smoothed {
+    /// Nothing.
+    No,
+    /// Nine tenths of the label, and a tenth dealt to all of them.
+    Mixed,
+    /// The losses against all labels, by a weight of their own.
+    Apart,
+}
+
 /// Something that makes it another computation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
@@ -109,6 +120,8 @@ pub struct Spelling {
     pub weights: Weights,
     /// The squared normalizer is added, times a hundredth.
     pub squared: bool,
+    /// The smoothing.
+    pub smoothed: Smoothed,
     /// Size of the vocabulary.
     pub vocabulary: usize,
     /// Rows, as the last of two dimensions.
@@ -127,6 +140,7 @@ pub const PLAIN: Spelling = Spelling {
     gradient: Gradient::Scattered,
     weights: Weights::Rows,
     squared: false,
+    smoothed: Smoothed::No,
     vocabulary: 11,
     length: 5,
     fault: Fault::None,
@@ -189,6 +203,17 @@ impl Build {
         let hits = self.hits(labels, shape, from);
         self.op(Convert::Value(DType::F32), &[hits])
     }
+
+    /// What the labels are mixed to.
+    fn target(&mut self, onehot: ValueId, smoothed: Smoothed) -> ValueId {
+        if smoothed != Smoothed::Mixed {
+            return onehot;
+        }
+        let n = self.ty(onehot).shape.last().copied().unwrap_or(1) as f64;
+        let (label, each) = (self.like(onehot, 0.9), self.like(onehot, 0.1 / n));
+        let own = self.op(Multiply, &[label, onehot]);
+        self.op(Add, &[own, each])
+    }
 }
 
 /// The loss of each row, weighted and summed, with the gradient of the logits where there is one. Parameters: logits,
@@ -245,6 +270,7 @@ pub fn losses(sp: &Spelling) -> Module {
     let by_index = matches!(sp.pick, Pick::Guarded | Pick::Clamped);
     let chosen = if by_index { index } else { labels };
     let from = if sp.fault == Fault::FromOne { 1.0 } else { 0.0 };
+    let mut rest = None;
     let loss = match sp.pick {
         Pick::Guarded | Pick::Clamped => {
             let mut vectors = rows.clone();
@@ -284,6 +310,10 @@ pub fn losses(sp: &Spelling) -> Module {
             let log = spread(&mut b, log);
             let logp = b.op(Subtract, &[below, log]);
             let onehot = b.onehot(labels, &shape, from);
+            let onehot = b.target(onehot, sp.smoothed);
+            if sp.smoothed == Smoothed::Apart {
+                rest = Some(b.reduce(logp, &[last], Monoid::Sum));
+            }
             let each = b.op(Multiply, &[onehot, logp]);
             let each = if sp.fault == Fault::Twice { b.op(Add, &[each, each]) } else { each };
             let sum = b.reduce(each, &[last], Monoid::Sum);
@@ -315,7 +345,13 @@ pub fn losses(sp: &Spelling) -> Module {
         _ => b.op(Multiply, &[loss, w]),
     };
     let all: Vec<usize> = (0..last).collect();
-    let total = b.reduce(weighted, &all, Monoid::Sum);
+    let mut total = b.reduce(weighted, &all, Monoid::Sum);
+    let u = b.op(Multiply, &[w, w]);
+    if let Some(rest) = rest {
+        let rest = b.op(Multiply, &[rest, u]);
+        let rest = b.reduce(rest, &all, Monoid::Sum);
+        total = b.op(Subtract, &[total, rest]);
+    }
     let mut results = vec![total];
 
     // Backward.
@@ -408,6 +444,7 @@ pub fn losses(sp: &Spelling) -> Module {
             let logp = b.op(Subtract, &[below, log]);
             let p = if sp.fault == Fault::Unnormalised { e } else { b.op(Exponential, &[logp]) };
             let onehot = b.onehot(mine, &shape, from);
+            let onehot = b.target(onehot, sp.smoothed);
             let minus = if sp.fault == Fault::Sign { onehot } else { b.op(Negate, &[onehot]) };
             let wide = b.wide(w, &shape);
             let g = match sp.weights {
@@ -415,6 +452,12 @@ pub fn losses(sp: &Spelling) -> Module {
                 _ => b.op(Multiply, &[minus, wide]),
             };
             let g = if twice { b.op(Multiply, &[g, wide]) } else { g };
+            let g = if rest.is_some() {
+                let u = b.wide(u, &shape);
+                b.op(Subtract, &[g, u])
+            } else {
+                g
+            };
             let unsigned = if twice || sp.fault == Fault::Sign {
                 let minus = b.op(Negate, &[onehot]);
                 b.op(Multiply, &[minus, wide])

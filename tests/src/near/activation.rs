@@ -11,16 +11,40 @@ use msc_ir::{OpData, ValueId};
 pub(super) const TANH: &str = "tanh GELU's constant";
 /// A constant under the error function of GELU.
 pub(super) const ERF: &str = "erf GELU's constant";
+/// The factor in the argument of a swish's sigmoid.
+pub(super) const FACTOR: &str = "swish's factor";
+/// A number that an operand of a gate is kept below or above.
+pub(super) const BOUND: &str = "a gate's bound";
+/// Another threshold of ReLU than zero.
+pub(super) const THRESHOLD: &str = "ReLU's threshold";
 /// Gate and up exchanged, in the forward alone.
 pub(super) const EXCHANGED: &str = "gate and up exchanged on one side";
 
 pub(super) fn near(f: &Facts<'_>, out: &mut Found<'_>) {
-    for (_, d) in f.ops() {
+    for (at, d) in f.ops() {
         let Some(&r) = d.results.first() else { continue };
         match unary(&d.op) {
             Some(UnaryKind::Tanh) => constant(f, d, TANH, out),
             Some(UnaryKind::Erf | UnaryKind::Erfc) => constant(f, d, ERF, out),
             _ => {}
+        }
+        if let Some(x) = sigmoid_of(f, r)
+            && let Some((id, p)) = f.def(x)
+            && binary(&p.op) == Some(BinaryKind::Multiply)
+            && let Some((i, c, _)) = f.with_scalar(p)
+        {
+            out.add(FACTOR, format!("{c} at %{}", x.0), vec![Change::Operand(id, i, times(1.01))]);
+        }
+        if matches!(binary(&d.op), Some(BinaryKind::Minimum | BinaryKind::Maximum))
+            && f.graph.ty(r).dtype.is_float()
+            && f.graph.ty(r).rank() > 1
+            && let Some((i, c, x)) = f.with_scalar(d)
+            && c.is_finite()
+            && (c != 0.0 || f.root_def(x).is_some_and(|(_, d)| matches!(d.op, msc_ir::op::Op::DotGeneral(_))))
+        {
+            let above = make(|e, v| e.with(BinaryKind::Add, v, 0.1));
+            let (family, change) = if c == 0.0 { (THRESHOLD, above) } else { (BOUND, times(1.25)) };
+            out.add(family, format!("{c} at %{}", r.0), vec![Change::Operand(at, i, change)]);
         }
         // h = (x·σ(x))·up
         if binary(&d.op) != Some(BinaryKind::Multiply) {

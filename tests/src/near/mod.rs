@@ -59,6 +59,8 @@ fn must(m: &Mutant) -> Must {
             Must::Change(ATTENTION)
         }
         activation::TANH | activation::ERF => Must::Change(&["gelu", "geglu"]),
+        activation::FACTOR | activation::BOUND => Must::Change(&["swish", "swiglu"]),
+        activation::THRESHOLD => Must::Change(&["relu", "reglu", "squared_relu"]),
         optimizer::INSIDE | optimizer::LARGER | "one moment's rate" | "moment without (1-beta)" => {
             Must::Change(&["adamw"])
         }

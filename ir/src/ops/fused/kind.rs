@@ -1,7 +1,8 @@
 //! What a fused op is: the named operations, with their operands and results.
 
 use super::{
-    Activation, AdamW, Clip, Lion, Load, Normalizer, Number, Outside, Route, Scalar, Sgd, Slots, Weighting,
+    Activation, AdamW, AtBound, Clip, Gate, Lion, Load, Normalizer, Number, Outside, Route, Scalar, Sgd,
+    Slots, Smoothing, Weighting,
 };
 use crate::ops::attention::AttentionForm;
 
@@ -9,20 +10,24 @@ use crate::ops::attention::AttentionForm;
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum FusedKind {
     /// Root-mean-square norm over the last dimension `D`:
-    /// `x[…,D], γ[D] (, eps[]) → y[…,D], rstd[…]` with `rstd = (Σx²/D + eps)^-½`, `y = γ·(x·rstd)`
+    /// `x[…,D] (, γ[D]) (, eps[]) → y[…,D], rstd[…]` with `rstd = (Σx²/D + eps)^-½`, `y = γ·(x·rstd)`
     /// (Zhang & Sennrich, "Root Mean Square Layer Normalization").
     RmsNorm {
         /// Added to the mean square.
         eps: Number,
+        /// Whether γ is an operand.
+        scale: bool,
         /// Narrow floats: whether the scaled result is rounded, rather than `x·rstd` before it is scaled.
         late: bool,
     },
     /// Its gradient, with the residual stream's gradient added where `residual`:
-    /// `dy[…,D], x[…,D], γ[D], rstd[…] (, r[…,D]) (, k[]) → dx[…,D], dγ[D]`,
+    /// `dy[…,D], x[…,D] (, γ[D]), rstd[…] (, r[…,D]) (, k[]) → dx[…,D] (, dγ[D])`,
     /// `dx = (r +) rstd·g + k·x·rstd³·Σ(g·x)` with `g = γ·dy`, `dγ = Σ dy·x·rstd`, and `k = −1/D` unless it is an operand.
     RmsNormGrad {
         /// Whether the residual gradient is an operand.
         residual: bool,
+        /// Whether γ is an operand and dγ a result.
+        scale: bool,
         /// As in the norm.
         late: bool,
         /// Narrow floats: whether `rstd·g` and the rest of dx are rounded one by one.
@@ -54,21 +59,23 @@ pub enum FusedKind {
         /// Narrow floats: whether `rstd·g` and the rest of dx are rounded one by one.
         split: bool,
     },
-    /// An activation `a`, of any shape: `x → y` with `y = a(x)`, or gated: `gate, up → h` with `h = a(gate)·up`
-    /// (Shazeer, "GLU Variants Improve Transformer").
+    /// An activation `a`, of any shape: `x → y` with `y = a(x)`, or gated: `gate, up → h` with `h = a(gate)·up`, or
+    /// `a(gate)·(up + bias)`, of operands within bounds (Shazeer, "GLU Variants Improve Transformer"; see [`Gate`]).
     Activation {
         /// Which function.
         function: Activation,
-        /// Whether it gates a second operand.
-        gated: bool,
+        /// How it gates a second operand.
+        gate: Option<Gate>,
     },
     /// Its gradient: `dy, x → dx` with `dx = dy·a'(x)`, or gated: `dh, gate, up → dgate, dup` with
-    /// `dgate = dh·up·a'(gate)`, `dup = dh·a(gate)`.
+    /// `dgate = dh·(up + bias)·a'(gate)`, `dup = dh·a(gate)`, of operands within bounds; an operand out of bounds has none.
     ActivationGrad {
         /// Which function.
         function: Activation,
-        /// Whether it gates a second operand.
-        gated: bool,
+        /// How it gates a second operand.
+        gate: Option<Gate>,
+        /// What passes at a bound, where there is one.
+        at_bound: Option<AtBound>,
     },
     /// Scaled dot-product attention of `H` query heads over `K` heads of keys and values, `H` a multiple of `K`
     /// (Vaswani et al., "Attention Is All You Need"; Ainslie et al., "GQA"):
@@ -113,15 +120,19 @@ pub enum FusedKind {
         /// Rows of the table, `V`.
         rows: usize,
     },
-    /// Cross-entropy of each row's softmax against one label: `x[…,V], labels[…] → loss[…], lse[…]` with
-    /// `lse = log Σ exp x` and `loss = lse − x[label]`, computed in f32 where `x` is narrower.
+    /// Cross-entropy of each row's softmax against one label: `x[…,V], labels[…] → loss[…], lse[…] (, rest[…])` with
+    /// `lse = log Σ exp x` and `loss = lse − x[label]`, computed in f32 where `x` is narrower; smoothed, with
+    /// `rest = V·lse − Σx`, see [`Smoothing`].
     CrossEntropy {
         /// What a label outside `0..V` gives.
         outside: Outside,
+        /// What is counted beside the label.
+        smoothing: Smoothing,
     },
-    /// Its gradient: `x[…,V], labels[…] (, w[…]) (, s[…]), lse[…] → dx[…,V]` with `p = exp(x − lse)` and
+    /// Its gradient: `x[…,V], labels[…] (, w[…]) (, s[…]) (, u[…]), lse[…] → dx[…,V]` with `p = exp(x − lse)` and
     /// `dx = w·(p − onehot(label))`, `w·(s·p − onehot(label))` or `s·p − w·onehot(label)`. Means, masks and weights of
-    /// the loss are in `w`.
+    /// the loss are in `w`. Smoothed, `dx = w·(label·(p − onehot(label)) + each·(V·p − 1))`, or
+    /// `w·(p − onehot(label)) + u·(V·p − 1)` where `rest` has the weight `u`.
     CrossEntropyGrad {
         /// What a label outside `0..V` gives.
         outside: Outside,
@@ -129,6 +140,8 @@ pub enum FusedKind {
         weight: Weighting,
         /// Whether `s` is an operand, and what for.
         normalizer: Normalizer,
+        /// What is counted beside the label.
+        smoothing: Smoothing,
     },
     /// One parameter's step of AdamW (Loshchilov & Hutter, "Decoupled Weight Decay Regularization"), of any shape:
     /// `p, h, m, v, c, d (, numbers) → p', m', v'` with scalars `c`, `d`; see [`AdamW`].
@@ -260,8 +273,8 @@ impl FusedKind {
             FusedKind::RmsNormGrad { .. } => "rms_norm_grad",
             FusedKind::LayerNorm { .. } => "layer_norm",
             FusedKind::LayerNormGrad { .. } => "layer_norm_grad",
-            FusedKind::Activation { function, gated } => function.name(*gated, false),
-            FusedKind::ActivationGrad { function, gated } => function.name(*gated, true),
+            FusedKind::Activation { function, gate } => function.name(gate.is_some(), false),
+            FusedKind::ActivationGrad { function, gate, .. } => function.name(gate.is_some(), true),
             FusedKind::Attention(_) => "attention",
             FusedKind::AttentionGrad { .. } => "attention_grad",
             FusedKind::Rope { transposed: false, .. } => "rope",

@@ -1,6 +1,7 @@
 //! Attributes of operations that look something up by an index: embedding and cross-entropy.
 
-use crate::attr::{AttrMap, AttrReader, word};
+use super::Scalar;
+use crate::attr::{AttrMap, AttrReader, AttrValue, word};
 use crate::error::Result;
 
 /// What an index outside `0..V` stands for.
@@ -106,6 +107,47 @@ impl Normalizer {
     pub(super) fn attr(self, m: &mut AttrMap) {
         if self != Normalizer::Same {
             m.insert("normalizer", word(self.word()));
+        }
+    }
+}
+
+/// What a cross-entropy counts beside the label: the losses against all `V` of them, `rest = V·lse − Σx` together
+/// (label smoothing: Szegedy et al., "Rethinking the Inception Architecture for Computer Vision").
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Smoothing {
+    /// Nothing.
+    None,
+    /// A loss of both: `label·loss + each·rest`.
+    Mixed {
+        /// The label's own share, `1 − ε`.
+        label: Scalar,
+        /// The share of each label, `ε/V`.
+        each: Scalar,
+    },
+    /// `rest` apart from the loss, with a weight of its own in the gradient.
+    Apart,
+}
+
+impl Smoothing {
+    /// Reads what [`Smoothing::attr`] writes.
+    pub(super) fn read(a: &mut AttrReader) -> Result<Smoothing> {
+        if a.has("each") {
+            let mut number = |name| -> Result<Scalar> { Ok(Scalar::new(a.float(name)?)) };
+            return Ok(Smoothing::Mixed { label: number("label")?, each: number("each")? });
+        }
+        Ok(if a.has("rest") && a.bool("rest")? { Smoothing::Apart } else { Smoothing::None })
+    }
+
+    pub(super) fn attr(self, m: &mut AttrMap) {
+        match self {
+            Smoothing::None => {}
+            Smoothing::Mixed { label, each } => {
+                m.insert("label", AttrValue::Float(label.get().to_bits()));
+                m.insert("each", AttrValue::Float(each.get().to_bits()));
+            }
+            Smoothing::Apart => {
+                m.insert("rest", AttrValue::Bool(true));
+            }
         }
     }
 }

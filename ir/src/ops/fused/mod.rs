@@ -13,10 +13,10 @@ mod optimizer;
 mod route;
 mod text;
 
-pub use activation::Activation;
+pub use activation::{Activation, AtBound, Bounds, Gate, has_bound};
 pub use clip::{Clip, ClipForm};
 pub use kind::FusedKind;
-pub use lookup::{Normalizer, Outside, Weighting};
+pub use lookup::{Normalizer, Outside, Smoothing, Weighting};
 pub use number::Number;
 pub use optimizer::{AdamW, Clipping, Lion, PlainAdamW, Sgd};
 pub use route::{Load, Route, Slots};

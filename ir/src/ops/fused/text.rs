@@ -2,7 +2,7 @@
 
 use super::{
     Activation, AdamW, Clip, FusedKind, Lion, Load, Normalizer, Number, Outside, Route, Scalar, Sgd, Slots,
-    Weighting,
+    Smoothing, Weighting,
 };
 use crate::attr::{AttrMap, AttrReader, AttrValue};
 use crate::error::{IrError, Result};
@@ -12,9 +12,14 @@ impl FusedKind {
     /// Reads the kind that `name` stands for, if it is one.
     pub(super) fn read(name: &str, a: &mut AttrReader) -> Result<Option<FusedKind>> {
         Ok(Some(match name {
-            "rms_norm" => FusedKind::RmsNorm { eps: Number::read(a, "eps")?, late: flag(a, "late")? },
+            "rms_norm" => FusedKind::RmsNorm {
+                eps: Number::read(a, "eps")?,
+                scale: !flag(a, "unscaled")?,
+                late: flag(a, "late")?,
+            },
             "rms_norm_grad" => FusedKind::RmsNormGrad {
                 residual: a.bool("residual")?,
+                scale: !flag(a, "unscaled")?,
                 late: flag(a, "late")?,
                 split: flag(a, "split")?,
                 factor: flag(a, "factor")?,
@@ -41,11 +46,14 @@ impl FusedKind {
             "softmax_grad" => FusedKind::SoftmaxGrad,
             "embedding" => FusedKind::Embedding { outside: Outside::read(a)? },
             "embedding_grad" => FusedKind::EmbeddingGrad { rows: a.index("rows")? },
-            "cross_entropy" => FusedKind::CrossEntropy { outside: Outside::read(a)? },
+            "cross_entropy" => {
+                FusedKind::CrossEntropy { outside: Outside::read(a)?, smoothing: Smoothing::read(a)? }
+            }
             "cross_entropy_grad" => FusedKind::CrossEntropyGrad {
                 outside: Outside::read(a)?,
                 weight: Weighting::read(a)?,
                 normalizer: Normalizer::read(a)?,
+                smoothing: Smoothing::read(a)?,
             },
             "row_group" => FusedKind::RowGroup,
             "adamw" => FusedKind::AdamW(AdamW::read(a)?),
@@ -88,13 +96,13 @@ impl FusedKind {
     /// Writes the attributes that [`Self::read`] reads.
     pub(super) fn attrs(&self, m: &mut AttrMap) {
         match self {
-            FusedKind::RmsNorm { eps, late } => {
+            FusedKind::RmsNorm { eps, scale, late } => {
                 m.insert("eps", eps.attr());
-                set(m, &[("late", *late)]);
+                set(m, &[("unscaled", !*scale), ("late", *late)]);
             }
-            FusedKind::RmsNormGrad { residual, late, split, factor } => {
+            FusedKind::RmsNormGrad { residual, scale, late, split, factor } => {
                 m.insert("residual", AttrValue::Bool(*residual));
-                set(m, &[("late", *late), ("split", *split), ("factor", *factor)]);
+                set(m, &[("unscaled", !*scale), ("late", *late), ("split", *split), ("factor", *factor)]);
             }
             FusedKind::LayerNorm { eps, scale, shift } => {
                 m.insert("eps", eps.attr());
@@ -106,11 +114,8 @@ impl FusedKind {
                 m.extend(flags.map(|(name, &on)| (name, AttrValue::Bool(on))));
                 set(m, &[("split", *split)]);
             }
-            FusedKind::Activation { function, .. } | FusedKind::ActivationGrad { function, .. } => {
-                if *function != Activation::Silu {
-                    m.insert("tanh", AttrValue::Bool(*function == Activation::GeluTanh));
-                }
-            }
+            FusedKind::Activation { function, gate } => function.attrs(*gate, None, m),
+            FusedKind::ActivationGrad { function, gate, at_bound } => function.attrs(*gate, *at_bound, m),
             FusedKind::Attention(form) => {
                 m.insert("scores", AttrValue::Text(form.to_string()));
             }
@@ -122,14 +127,19 @@ impl FusedKind {
                 m.insert("interleaved", AttrValue::Bool(*interleaved));
                 m.insert("rotated", AttrValue::Int(*rotated as i64));
             }
-            FusedKind::Embedding { outside } | FusedKind::CrossEntropy { outside } => outside.attr(m),
+            FusedKind::Embedding { outside } => outside.attr(m),
+            FusedKind::CrossEntropy { outside, smoothing } => {
+                outside.attr(m);
+                smoothing.attr(m);
+            }
             FusedKind::EmbeddingGrad { rows } => {
                 m.insert("rows", AttrValue::Int(*rows as i64));
             }
-            FusedKind::CrossEntropyGrad { outside, weight, normalizer } => {
+            FusedKind::CrossEntropyGrad { outside, weight, normalizer, smoothing } => {
                 outside.attr(m);
                 weight.attr(m);
                 normalizer.attr(m);
+                smoothing.attr(m);
             }
             FusedKind::AdamW(adamw) => adamw.attrs(m),
             FusedKind::Sgd(sgd) => sgd.attrs(m),

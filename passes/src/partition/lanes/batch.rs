@@ -290,12 +290,12 @@ fn keeps_meaning(kind: &FusedKind, args: &[Arg]) -> bool {
         Activation { .. } | ActivationGrad { .. } | AdamW(_) | Sgd(_) | Lion(_) | Dropout { .. } => true,
         Softmax | SoftmaxGrad => true,
         // Its weights have one dimension, and are then the same for all lanes.
-        RmsNorm { .. } => matches!(args.get(1), Some(Arg::Alike(_))),
+        RmsNorm { scale, .. } => !scale || matches!(args.get(1), Some(Arg::Alike(_))),
         _ => false,
     }
 }
 
 /// Whether an operand of a named op stays as it is.
 fn stays_alike(kind: &FusedKind, operand: usize) -> bool {
-    matches!(kind, FusedKind::RmsNorm { .. }) && operand == 1
+    matches!(kind, FusedKind::RmsNorm { scale: true, .. }) && operand == 1
 }

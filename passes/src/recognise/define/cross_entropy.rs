@@ -6,7 +6,7 @@
 use super::{Definition, compute_type};
 use msc_ir::ops::binary::BinaryKind::{Add, Divide, Multiply, Subtract};
 use msc_ir::ops::compare::{Compare, Direction};
-use msc_ir::ops::fused::{Normalizer, Outside, Weighting};
+use msc_ir::ops::fused::{Normalizer, Outside, Smoothing, Weighting};
 use msc_ir::ops::iota::Iota;
 use msc_ir::ops::reduce::Reduce;
 use msc_ir::ops::select::Select;
@@ -30,6 +30,12 @@ impl Definition<'_> {
         let labels = self.over_row(labels, &wide)?;
         let places = self.op(Iota { ty: wide, dim }, &[])?;
         self.op(Compare { direction: Direction::Eq, total_order: false }, &[labels, places])
+    }
+
+    /// `v·c` for a number.
+    fn scaled(&mut self, v: ValueId, c: f64) -> Result<ValueId> {
+        let c = self.splat(self.ty(v), c)?;
+        self.op(Multiply, &[v, c])
     }
 
     /// `v[…]` where the label lies inside, what stands for others elsewhere.
@@ -61,12 +67,17 @@ fn expect(op: &'static str, x: &TensorType, labels: &TensorType) -> Result<()> {
     Err(IrError::ty(op, format!("{labels} are no labels of {x}")))
 }
 
-/// `x[…,V], labels[…] → loss[…], lse[…]`, see
+/// `x[…,V], labels[…] → loss[…], lse[…] (, rest[…])`, see
 /// [`FusedKind::CrossEntropy`](msc_ir::ops::fused::FusedKind::CrossEntropy).
 ///
 /// # Errors
 /// If the types are not those of rows of floats and an integer for each.
-pub fn forward(module: &mut Module, types: &[TensorType], outside: Outside) -> Result<Graph> {
+pub fn forward(
+    module: &mut Module,
+    types: &[TensorType],
+    outside: Outside,
+    smoothing: Smoothing,
+) -> Result<Graph> {
     let [x, labels] = types else {
         return Err(IrError::ty("cross_entropy", format!("takes 2 operands, has {}", types.len())));
     };
@@ -89,26 +100,51 @@ pub fn forward(module: &mut Module, types: &[TensorType], outside: Outside) -> R
     let picked = d.row_sum(only)?;
     let loss = d.op(Subtract, &[lse, picked])?;
     let loss = d.inside_only(loss, labels, n, outside)?;
+    if smoothing == Smoothing::None {
+        return Ok(d.finish(vec![loss, lse]));
+    }
+    // The losses against all labels.
+    let all = d.scaled(lse, n as f64)?;
+    let sum = d.row_sum(v)?;
+    let rest = d.op(Subtract, &[all, sum])?;
+    let Smoothing::Mixed { label, each } = smoothing else {
+        return Ok(d.finish(vec![loss, lse, rest]));
+    };
+    let loss = d.scaled(loss, label.get())?;
+    let rest = d.scaled(rest, each.get())?;
+    let loss = d.op(Add, &[loss, rest])?;
     Ok(d.finish(vec![loss, lse]))
 }
 
-/// `x[…,V], labels[…] (, w[…]) (, s[…]), lse[…] → dx[…,V]`, see
+/// A gradient's form.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Form {
+    /// What a label outside `0..V` gives.
+    pub outside: Outside,
+    /// Whether `w` is an operand, and multiplies or divides.
+    pub weight: Weighting,
+    /// Whether `s` is an operand, and what for.
+    pub normalizer: Normalizer,
+    /// What is counted beside the label.
+    pub smoothing: Smoothing,
+}
+
+/// `x[…,V], labels[…] (, w[…]) (, s[…]) (, u[…]), lse[…] → dx[…,V]`, see
 /// [`FusedKind::CrossEntropyGrad`](msc_ir::ops::fused::FusedKind::CrossEntropyGrad).
 ///
 /// # Errors
 /// If the types do not fit.
-pub fn backward(
-    module: &mut Module,
-    types: &[TensorType],
-    outside: Outside,
-    weight: Weighting,
-    normalizer: Normalizer,
-) -> Result<Graph> {
+pub fn backward(module: &mut Module, types: &[TensorType], form: Form) -> Result<Graph> {
+    let Form { outside, weight, normalizer, smoothing } = form;
     let op = "cross_entropy_grad";
-    let weighted = weight != Weighting::One;
+    let (weighted, apart) = (weight != Weighting::One, smoothing == Smoothing::Apart);
+    let own = normalizer != Normalizer::Same;
+    if own && smoothing != Smoothing::None {
+        return Err(IrError::ty(op, "is of a smoothed loss without one of the normalizer"));
+    }
     let (x, labels, per_row) = match types {
         [x, labels, rest @ ..]
-            if rest.len() == 1 + usize::from(weighted) + usize::from(normalizer != Normalizer::Same) =>
+            if rest.len() == 1 + [weighted, own, apart].into_iter().filter(|b| *b).count() =>
         {
             (x, labels, rest)
         }
@@ -123,7 +159,8 @@ pub fn backward(
     let mut d = Definition::new(module, op);
     let (v, labels) = (d.param(x), d.param(labels));
     let w = weighted.then(|| d.param(&rows));
-    let s = (normalizer != Normalizer::Same).then(|| d.param(&rows));
+    let s = own.then(|| d.param(&rows));
+    let u = apart.then(|| d.param(&rows));
     let lse = d.param(&rows);
     let v = d.convert(v, rows.dtype)?;
     let wide = d.ty(v);
@@ -144,6 +181,21 @@ pub fn backward(
         }
         (w, _) => w,
     };
+    // What each of all labels counts, and the label's own.
+    let each = match smoothing {
+        Smoothing::None => None,
+        Smoothing::Apart => u,
+        Smoothing::Mixed { each, .. } => Some(match w {
+            Some(w) => d.scaled(w, each.get())?,
+            None => d.splat(rows.clone(), each.get())?,
+        }),
+    };
+    let w = match (smoothing, w) {
+        (Smoothing::Mixed { label, .. }, Some(w)) => Some(d.scaled(w, label.get())?),
+        (Smoothing::Mixed { label, .. }, None) => Some(d.splat(rows.clone(), label.get())?),
+        (_, w) => w,
+    };
+    let softmax = p;
     let mut scale = w;
     if normalizer == Normalizer::Own
         && let Some(w) = scale.take()
@@ -160,6 +212,13 @@ pub fn backward(
         let s = d.inside_only(s, labels, n, outside)?;
         let s = d.over_row(s, &wide)?;
         dx = d.op(Multiply, &[s, dx])?;
+    }
+    if let Some(each) = each {
+        let all = d.scaled(softmax, n as f64)?;
+        let rest = d.op(Subtract, &[all, one])?;
+        let each = d.over_row(each, &wide)?;
+        let rest = d.op(Multiply, &[each, rest])?;
+        dx = d.op(Add, &[dx, rest])?;
     }
     let dx = d.convert(dx, x.dtype)?;
     Ok(d.finish(vec![dx]))

@@ -47,9 +47,17 @@ pub fn build(module: &mut Module, kind: &FusedKind, types: &[TensorType]) -> Res
         FusedKind::SoftmaxGrad => softmax::backward(module, types),
         FusedKind::Embedding { outside } => embedding::forward(module, types, *outside),
         FusedKind::EmbeddingGrad { rows } => embedding::backward(module, types, *rows),
-        FusedKind::CrossEntropy { outside } => cross_entropy::forward(module, types, *outside),
-        FusedKind::CrossEntropyGrad { outside, weight, normalizer } => {
-            cross_entropy::backward(module, types, *outside, *weight, *normalizer)
+        FusedKind::CrossEntropy { outside, smoothing } => {
+            cross_entropy::forward(module, types, *outside, *smoothing)
+        }
+        FusedKind::CrossEntropyGrad { outside, weight, normalizer, smoothing } => {
+            let form = cross_entropy::Form {
+                outside: *outside,
+                weight: *weight,
+                normalizer: *normalizer,
+                smoothing: *smoothing,
+            };
+            cross_entropy::backward(module, types, form)
         }
         &FusedKind::Dropout { scale, divides } => dropout::dropout(module, types, scale, divides),
         FusedKind::MoeRoute(op) => route::forward(module, types, op),

@@ -6,9 +6,15 @@ use msc_ir::ops::fused::Number;
 use msc_ir::ops::unary::UnaryKind::Rsqrt;
 use msc_ir::{DType, Graph, IrError, Module, Result, TensorType, ValueId};
 
-/// `operands` tensors, and `numbers` scalars of the type that rows compute in.
-fn check(op: &str, types: &[TensorType], (operands, numbers): (usize, usize), late: bool) -> Result<()> {
-    let x = if operands == 2 { 0 } else { 1 };
+/// The types of a norm's or gradient's tensors: of the rows `x`, of γ where there is one, and of all of them. There are
+/// `operands`, with `numbers` scalars of the type that rows compute in behind them.
+fn check(
+    op: &str,
+    types: &[TensorType],
+    (operands, numbers): (usize, usize),
+    (x, scale): (usize, bool),
+    late: bool,
+) -> Result<()> {
     let dtype = |t: &[TensorType]| t.get(x).map(|t| compute_type(t.dtype));
     let Some(types) = split_numbers(types, numbers, dtype) else {
         let what = format!("takes {operands} operands and {numbers} scalars, not {types:?}");
@@ -17,10 +23,13 @@ fn check(op: &str, types: &[TensorType], (operands, numbers): (usize, usize), la
     if types.len() != operands || types.iter().any(|t| !t.dtype.is_float()) {
         return Err(IrError::ty(op, format!("takes {operands} float operands, not {types:?}")));
     }
+    let gamma = types.get(x + 1).filter(|_| scale);
     let x = &types[x];
-    let gamma = &types[if operands == 2 { 1 } else { 2 }];
-    let row = x.shape.last().copied();
-    if row.is_none_or(|d| d < 2) || gamma.shape.as_slice() != [row.unwrap_or(0)] {
+    let Some(&row) = x.shape.last().filter(|&&d| d >= 2) else {
+        return Err(IrError::ty(op, format!("{x} has no rows")));
+    };
+    let Some(gamma) = gamma else { return Ok(()) };
+    if gamma.shape.as_slice() != [row] {
         return Err(IrError::ty(op, format!("scale {gamma} does not fit rows of {x}")));
     }
     // A scale is as narrow as x, or has the type that narrow rows compute in.
@@ -31,19 +40,28 @@ fn check(op: &str, types: &[TensorType], (operands, numbers): (usize, usize), la
     Ok(())
 }
 
-/// `x[…,D], γ[D] (, eps[]) → y[…,D], rstd[…]`: `rstd = (Σx²/D + eps)^-½`, `y = γ·(x·rstd)`.
+/// `x[…,D] (, γ[D]) (, eps[]) → y[…,D], rstd[…]`: `rstd = (Σx²/D + eps)^-½`, `y = γ·(x·rstd)`.
 ///
 /// Narrow floats are squared and summed in f32; `rstd` is f32. Where `late`, γ is f32 and y is rounded; otherwise x̂
 /// is rounded to the narrow type and then scaled in the type of γ, which y has.
 ///
 /// # Errors
 /// If the types do not fit.
-pub fn forward(module: &mut Module, types: &[TensorType], eps: Number, late: bool) -> Result<Graph> {
-    check("rms_norm", types, (2, usize::from(eps.is_operand())), late)?;
+pub fn forward(
+    module: &mut Module,
+    types: &[TensorType],
+    eps: Number,
+    scale: bool,
+    late: bool,
+) -> Result<Graph> {
+    let operands = 1 + usize::from(scale);
+    check("rms_norm", types, (operands, usize::from(eps.is_operand())), (0, scale), late)?;
     let wide = compute_type(types[0].dtype);
     let mut d = Definition::new(module, "rms_norm");
-    let (x, gamma) = (d.param(&types[0]), d.param(&types[1]));
-    let mut operand = types.get(2).map(|t| d.param(t)).into_iter();
+    let params: Vec<_> = types.iter().map(|t| d.param(t)).collect();
+    let x = params[0];
+    let gamma = params.get(1).copied().filter(|_| scale);
+    let mut operand = params[operands..].iter().copied();
     let xw = d.convert(x, wide)?;
     let full = d.ty(xw);
     let square = d.op(Multiply, &[xw, xw])?;
@@ -56,10 +74,12 @@ pub fn forward(module: &mut Module, types: &[TensorType], eps: Number, late: boo
     let rstd = d.op(Rsqrt, &[v])?;
     let spread = d.over_row(rstd, &full)?;
     let normal = d.op(Multiply, &[xw, spread])?;
-    let normal = d.rounded(normal, types[0].dtype, late)?;
-    let normal = d.convert(normal, types[1].dtype)?;
-    let scale = d.over_rows(gamma, &types[0])?;
-    let y = d.op(Multiply, &[scale, normal])?;
+    let mut y = d.rounded(normal, types[0].dtype, late)?;
+    if let Some(gamma) = gamma {
+        let normal = d.convert(y, types[1].dtype)?;
+        let scale = d.over_rows(gamma, &types[0])?;
+        y = d.op(Multiply, &[scale, normal])?;
+    }
     let y = if late { d.convert(y, types[0].dtype)? } else { y };
     Ok(d.finish(vec![y, rstd]))
 }
@@ -69,6 +89,8 @@ pub fn forward(module: &mut Module, types: &[TensorType], eps: Number, late: boo
 pub struct Parts {
     /// Whether the residual gradient is an operand.
     pub residual: bool,
+    /// Whether γ is an operand and dγ a result.
+    pub scale: bool,
     /// Whether the scaled result is rounded, rather than `x·rstd` before it is scaled.
     pub late: bool,
     /// Whether the two halves of dx are rounded one by one.
@@ -77,7 +99,7 @@ pub struct Parts {
     pub factor: bool,
 }
 
-/// `dy[…,D], x[…,D], γ[D], rstd[…] (, r[…,D]) (, k[]) → dx[…,D], dγ[D]`: with `g = γ·dy`,
+/// `dy[…,D], x[…,D] (, γ[D]), rstd[…] (, r[…,D]) (, k[]) → dx[…,D] (, dγ[D])`: with `g = γ·dy`,
 /// `dx = (r + rstd·g) + k·x·rstd³·Σ(g·x)`, `k = −1/D` unless it is an operand, `dγ = Σ dy·(x·rstd)` over rows.
 ///
 /// With narrow floats `g` is rounded to the type of x unless `late`, the rest of dx computes in f32 and is rounded,
@@ -87,18 +109,28 @@ pub struct Parts {
 /// # Errors
 /// If the types do not fit.
 pub fn backward(module: &mut Module, types: &[TensorType], parts: Parts) -> Result<Graph> {
-    let Parts { residual, late, split, factor } = parts;
-    check("rms_norm_grad", types, (4 + usize::from(residual), usize::from(factor)), late)?;
-    let (narrow, scaled) = (types[1].dtype, types[2].dtype);
+    let Parts { residual, scale, late, split, factor } = parts;
+    let operands = 3 + usize::from(scale) + usize::from(residual);
+    check("rms_norm_grad", types, (operands, usize::from(factor)), (1, scale), late)?;
+    let narrow = types[1].dtype;
+    let scaled = if scale { types[2].dtype } else { narrow };
     let wide = compute_type(narrow);
     let mut d = Definition::new(module, "rms_norm_grad");
     let mut params: Vec<_> = types.iter().map(|t| d.param(t)).collect();
     let factor = if factor { params.pop() } else { None };
-    let (x, gamma, rstd) = (params[1], params[2], params[3]);
+    let x = params[1];
+    let gamma = if scale { Some(params.remove(2)) } else { None };
+    let rstd = params[2];
+    let residual = params.get(3);
     let dy = d.convert(params[0], scaled)?;
-    let scale = d.over_rows(gamma, &types[1])?;
-    let g = d.op(Multiply, &[scale, dy])?;
-    let g = d.rounded(g, narrow, late)?;
+    let g = match gamma {
+        Some(gamma) => {
+            let scale = d.over_rows(gamma, &types[1])?;
+            let g = d.op(Multiply, &[scale, dy])?;
+            d.rounded(g, narrow, late)?
+        }
+        None => dy,
+    };
     let gw = d.convert(g, wide)?;
     let xw = d.convert(x, wide)?;
     let full = d.ty(xw);
@@ -125,7 +157,7 @@ pub fn backward(module: &mut Module, types: &[TensorType], parts: Parts) -> Resu
     let dx = if split || narrow == wide {
         let through = d.convert(through, narrow)?;
         let back = d.convert(back, narrow)?;
-        let first = match params.get(4) {
+        let first = match residual {
             Some(&r) => d.op(Add, &[r, through])?,
             None => through,
         };
@@ -133,11 +165,14 @@ pub fn backward(module: &mut Module, types: &[TensorType], parts: Parts) -> Resu
     } else {
         let sum = d.op(Add, &[through, back])?;
         let sum = d.convert(sum, narrow)?;
-        match params.get(4) {
+        match residual {
             Some(&r) => d.op(Add, &[r, sum])?,
             None => sum,
         }
     };
+    if !scale {
+        return Ok(d.finish(vec![dx]));
+    }
     let normal = d.op(Multiply, &[xw, spread])?;
     let normal = d.rounded(normal, narrow, late)?;
     let normal = d.convert(normal, scaled)?;

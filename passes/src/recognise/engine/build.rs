@@ -10,6 +10,7 @@ use msc_ir::ops::constant::ConstantOp;
 use msc_ir::ops::fused::{Fused, FusedKind, Number};
 use msc_ir::ops::unary::UnaryKind;
 use msc_ir::{DType, Module, Op, Operation, TensorType};
+use std::collections::BTreeMap;
 
 /// Adds terms to the e-graph, checked.
 pub struct Builder<'g> {
@@ -40,6 +41,37 @@ impl<'g> Builder<'g> {
     /// The one value of a class's elements, if known.
     pub fn splat_value(&self, class: Id) -> Option<f64> {
         self.graph[class].data.splat.as_ref().map(|s| s.value())
+    }
+
+    /// Whether arithmetic on elements and layout ops lead to a class from a matrix product, from a result of an op of
+    /// several, or from a tensor that comes in from outside: from anything but statistics, random bits and numbers.
+    pub fn is_projected(&self, class: Id) -> bool {
+        fn of(graph: &Graph, class: Id, seen: &mut BTreeMap<Id, bool>) -> bool {
+            let class = graph.find(class);
+            if let Some(&known) = seen.get(&class) {
+                return known;
+            }
+            // What leads back to a class says nothing about it.
+            seen.insert(class, false);
+            let tensor = graph[class].data.types.first().is_some_and(|t| t.dtype.is_float() && t.rank() > 1);
+            let is = tensor
+                && graph[class].nodes.iter().any(|n| match n {
+                    Node::Leaf(_) | Node::Project { .. } => true,
+                    Node::Op { op, args } => match graph.analysis.op(*op) {
+                        Op::DotGeneral(_) => true,
+                        Op::Unary(_) | Op::Binary(_) | Op::Convert(_) => {
+                            args.iter().any(|a| of(graph, *a, seen))
+                        }
+                        Op::Broadcast(_) | Op::Reshape(_) | Op::Permute(_) | Op::Slice(_) => {
+                            of(graph, args[0], seen)
+                        }
+                        _ => false,
+                    },
+                });
+            seen.insert(class, is);
+            is
+        }
+        of(self.graph, class, &mut BTreeMap::new())
     }
 
     /// The class of a variable.

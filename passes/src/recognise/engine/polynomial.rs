@@ -343,11 +343,15 @@ impl Users {
         Users { users, all }
     }
 
-    /// The classes that some op makes of `from` at once, or by way of one other op.
-    pub fn direct(&self, from: impl IntoIterator<Item = Id>) -> BTreeSet<Id> {
+    /// The classes that so many ops, or fewer, make of a class.
+    pub fn within(&self, class: Id, levels: usize) -> BTreeSet<Id> {
         let users = |c: &Id| self.all.get(c).into_iter().flatten().copied();
-        let once: BTreeSet<Id> = from.into_iter().flat_map(|c| users(&c).collect::<Vec<_>>()).collect();
-        once.iter().flat_map(|c| users(c).chain([*c])).collect()
+        let (mut out, mut last) = (BTreeSet::new(), BTreeSet::from([class]));
+        for _ in 0..levels {
+            last = last.iter().flat_map(users).collect();
+            out.extend(last.iter().copied());
+        }
+        out
     }
 
     /// The classes that arithmetic leads to from `from`, themselves included.

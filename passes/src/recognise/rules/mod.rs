@@ -11,6 +11,7 @@ pub mod embedding;
 pub mod experts;
 pub mod layer_norm;
 pub mod layout;
+pub mod multiples;
 mod norm;
 pub mod normal_form;
 pub mod optimizer;
@@ -33,6 +34,7 @@ use egg::Id;
 /// Rules that bring spelling to a common form; each is about one op and its operands.
 pub fn normal_form() -> Vec<Rule> {
     let mut all = normal_form::rules();
+    all.extend(multiples::rules());
     all.extend(layout::rules());
     all
 }

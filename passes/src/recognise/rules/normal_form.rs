@@ -2,7 +2,9 @@
 
 use super::{refuse, root_is, root_is_x};
 use crate::recognise::engine::{Applied, Builder, Fact, Match, Rule, Tag, WhyNot};
-use msc_ir::ops::binary::BinaryKind::{Add, Multiply};
+use msc_ir::Shape;
+use msc_ir::ops::binary::BinaryKind::{Add, Maximum, Minimum, Multiply};
+use msc_ir::ops::broadcast::BroadcastInDim;
 use msc_ir::ops::unary::UnaryKind::{Logistic, Negate, Rsqrt};
 
 /// The family.
@@ -30,8 +32,9 @@ pub fn rules() -> Vec<Rule> {
             .needs(&[("v", Fact::Positive)]),
         Rule::simple("one-over-root", Real, "(sqrt (divide 1 ?v))", rsqrt).needs(&[("v", Fact::Positive)]),
         Rule::simple("sigmoid", Real, "(divide 1 (add 1 (exponential (negate ?x))))", logistic),
+        // What is at most a number and at least another.
+        Rule::simple("clamp", Exact, "(clamp ?low ?x ?high)", clamp),
         Rule::simple("constant-chain", Real, "(multiply ?b:const (multiply ?a:const ?x))", constants),
-        Rule::simple("number-times-square", Real, "(multiply ?x (multiply ?a:const ?x))", number_times_square),
     ]
 }
 
@@ -83,14 +86,21 @@ fn logistic(b: &mut Builder<'_>, m: &Match) -> Result<Applied, WhyNot> {
     root_is(b, m, new)
 }
 
-fn number_times_square(b: &mut Builder<'_>, m: &Match) -> Result<Applied, WhyNot> {
-    let (a, x) = (b.var(m, "a")?, b.var(m, "x")?);
-    if b.splat_value(x).is_some() || !b.ty(x)?.dtype.is_float() || b.ty(x)?.rank() == 0 {
-        return Err(refuse("the square is of a number, or not of floats"));
+fn clamp(b: &mut Builder<'_>, m: &Match) -> Result<Applied, WhyNot> {
+    let x = b.var(m, "x")?;
+    let ty = b.ty(x)?;
+    if !ty.dtype.is_float() {
+        return Err(refuse("integers have no use for it"));
     }
-    let square = b.add(Multiply, &[x, x])?;
-    let new = b.add(Multiply, &[a, square])?;
-    root_is(b, m, new)
+    let mut made = x;
+    for (kind, bound) in [(Maximum, "low"), (Minimum, "high")] {
+        let mut bound = b.var(m, bound)?;
+        if b.ty(bound)?.shape != ty.shape {
+            bound = b.add(BroadcastInDim { shape: ty.shape.clone(), dims: Shape::new() }, &[bound])?;
+        }
+        made = b.add(kind, &[made, bound])?;
+    }
+    root_is(b, m, made)
 }
 
 fn constants(b: &mut Builder<'_>, m: &Match) -> Result<Applied, WhyNot> {

@@ -58,15 +58,40 @@ const UPDATE: &str = "(divide (divide (as ?first (add (multiply ?r1:scalar ?g) (
 /// m' / root.
 const FOLDED_UPDATE: &str = "(divide (as ?first (add ?m (multiply ?r1:scalar (subtract ?g ?m)))) ?root)";
 
+/// p + step·(m'/c / root), decayed apart.
+const KEPT: &str = "(add (multiply ?keep:const ?p) (multiply ?step:const ?u))";
+const APART: &str = "(add (add ?p (multiply ?step:const ?u)) (multiply ?less:const ?p))";
+
 const DECAYED: &str = "(add ?u (multiply ?decay:scalar ?p))";
 
 /// The family. Steps that clip come first: of two that give the same values the first is taken.
 pub fn rules() -> Vec<Rule> {
-    const NAMES: [[&str; 4]; 4] = [
-        ["adamw-by-factor", "adam-by-factor", "adamw-folded-by-factor", "adam-folded-by-factor"],
-        ["adamw-within-1", "adam-within-1", "adamw-folded-within-1", "adam-folded-within-1"],
-        ["adamw-within", "adam-within", "adamw-folded-within", "adam-folded-within"],
-        ["adamw", "adam", "adamw-folded", "adam-folded"],
+    const NAMES: [[&str; 6]; 4] = [
+        [
+            "adamw-by-factor",
+            "adamw-kept-by-factor",
+            "adamw-apart-by-factor",
+            "adam-by-factor",
+            "adamw-folded-by-factor",
+            "adam-folded-by-factor",
+        ],
+        [
+            "adamw-within-1",
+            "adamw-kept-within-1",
+            "adamw-apart-within-1",
+            "adam-within-1",
+            "adamw-folded-within-1",
+            "adam-folded-within-1",
+        ],
+        [
+            "adamw-within",
+            "adamw-kept-within",
+            "adamw-apart-within",
+            "adam-within",
+            "adamw-folded-within",
+            "adam-folded-within",
+        ],
+        ["adamw", "adamw-kept", "adamw-apart", "adam", "adamw-folded", "adam-folded"],
     ];
     let mut all = Vec::new();
     for (names, (root, folded_root)) in NAMES.into_iter().zip(ROOTS.into_iter().zip(FOLDED_ROOTS)) {
@@ -79,9 +104,11 @@ pub fn rules() -> Vec<Rule> {
         };
         all.extend([
             plain(names[0], &[("w", DECAYED), ("new", "(add ?p (multiply ?step:scalar ?w))")]),
-            plain(names[1], &[("new", "(add ?p (multiply ?step:scalar ?u))")]),
-            folded(names[2], "(add (multiply ?keep:scalar ?p) ?u)"),
-            folded(names[3], "(add ?p ?u)"),
+            plain(names[1], &[("new", KEPT)]),
+            plain(names[2], &[("new", APART)]),
+            plain(names[3], &[("new", "(add ?p (multiply ?step:scalar ?u))")]),
+            folded(names[4], "(add (multiply ?keep:scalar ?p) ?u)"),
+            folded(names[5], "(add ?p ?u)"),
         ]);
     }
     all
@@ -123,6 +150,7 @@ fn apply(b: &mut Builder<'_>, m: &Match, folded: bool) -> Result<Applied, WhyNot
     for name in ["c", "d"] {
         inputs.push((name, b.var(m, name)?));
     }
+    let decay = if folded { None } else { decay_apart(b, m)? };
     let mut number = |name, absent: f64| -> Result<Number, WhyNot> {
         if !m.vars.contains_key(name) {
             return Ok(Number::known(absent));
@@ -138,7 +166,10 @@ fn apply(b: &mut Builder<'_>, m: &Match, folded: bool) -> Result<Applied, WhyNot
             true => None,
             false => Some(PlainAdamW {
                 eps: number("eps", 0.0)?,
-                decay: number("decay", 0.0)?,
+                decay: match decay {
+                    Some(known) => Number::known(known),
+                    None => number("decay", 0.0)?,
+                },
                 step: number("step", 1.0)?,
             }),
         },
@@ -169,4 +200,20 @@ fn apply(b: &mut Builder<'_>, m: &Match, folded: bool) -> Result<Applied, WhyNot
         vec![("p'", 0, b.var(m, "new")?), ("m'", 1, b.var(m, "first")?), ("v'", 2, b.var(m, "second")?)];
     let unions = outputs.iter().map(|&(_, i, c)| (c, b.project(tuple, i))).collect();
     Ok(Applied { unions, op: Some(MultiOutput { tuple, inputs, outputs }) })
+}
+
+/// The decay `d` with which `p + step·(u + d·p)` is what a step that decays apart makes: `keep·p + step·u`, or
+/// `p + step·u + less·p`. `None` if it does not.
+fn decay_apart(b: &Builder<'_>, m: &Match) -> Result<Option<f64>, WhyNot> {
+    let known = |name| match m.vars.contains_key(name) {
+        true => Ok(b.number(m, name)?.0.value()),
+        false => Ok(None),
+    };
+    let less = match (known("keep")?, known("less")?) {
+        (Some(keep), _) => keep - 1.0,
+        (None, Some(less)) => less,
+        (None, None) => return Ok(None),
+    };
+    let decay = known("step")?.map(|step| less / step);
+    decay.filter(|d| d.is_finite()).map(Some).ok_or_else(|| refuse("the step is no number to decay by"))
 }

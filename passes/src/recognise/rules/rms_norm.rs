@@ -3,13 +3,14 @@
 //! One spelling each, in products and sums: how exporters arrange the factors is the views' business.
 
 use super::norm::{Given, RSTD, epsilon, give, give_rstd, indexed, row_operand, rstd, through, weight};
+use super::refuse;
 use crate::recognise::define;
 use crate::recognise::define::compute_type;
 use crate::recognise::define::rms_norm::Parts;
 use crate::recognise::engine::rule::{Applier, Root, root, unless};
 use crate::recognise::engine::{Applied, Builder, Count, Fact, Frame, Match, MultiOutput, Rule, Tag, WhyNot};
-use msc_ir::DType;
 use msc_ir::ops::fused::FusedKind;
+use msc_ir::{DType, Module, TensorType};
 
 /// Mean square plus eps, per row.
 const VARIANCE: &str = "(sum (product 1/D (rows (reduce.sum.last (multiply ?x ?x)))) ?eps:scalar)";
@@ -20,17 +21,32 @@ const VARIANCE_OF_NARROW: &str =
 
 const Y: &str = "(product (cols ?gamma) ?x (rows (pow ?v -1/2)))";
 
-/// `rstd·g` and `−x·rstd³·Σ(g·x)/D` with `g = γ·dy`, and what is added to them.
-const DX: &str = "(sum
-    (product (cols ?gamma) ?dy (rows (pow ?v -1/2)))
-    (product -1/D ?x (rows (pow ?v -3/2)) (rows (reduce.sum.last (product (cols ?gamma) ?dy ?x))))
-    ?r*)";
+/// Without a scale.
+const NORMAL: &str = "(product ?x (rows (pow ?v -1/2)))";
+
+/// `rstd·g` and `−x·rstd³·Σ(g·x)/D`, and what is added to them.
+macro_rules! dx {
+    ($factor:literal, $g:literal) => {
+        concat!(
+            "(sum ",
+            through!($g),
+            " (product ",
+            $factor,
+            " ?x (rows (pow ?v -3/2)) (rows (reduce.sum.last (product ",
+            $g,
+            " ?x)))) ?r*)"
+        )
+    };
+}
+
+/// With `g = γ·dy`.
+const DX: &str = dx!("-1/D", "(cols ?gamma) ?dy");
 
 /// The same with a factor of the program's scalars for −1/D.
-const DX_BY_FACTOR: &str = "(sum
-    (product (cols ?gamma) ?dy (rows (pow ?v -1/2)))
-    (product (scalars ?k) ?x (rows (pow ?v -3/2)) (rows (reduce.sum.last (product (cols ?gamma) ?dy ?x))))
-    ?r*)";
+const DX_BY_FACTOR: &str = dx!("(scalars ?k)", "(cols ?gamma) ?dy");
+
+/// Without a scale.
+const DX_OF_NORMAL: &str = dx!("-1/D", "?dy");
 
 const DGAMMA: &str = "(product (cols (reduce.sum.leading (product ?dy ?x (rows (pow ?v -1/2))))))";
 
@@ -59,7 +75,7 @@ struct Narrow {
     y: &'static str,
     once: &'static str,
     split: &'static str,
-    dgamma: &'static str,
+    dgamma: Option<&'static str>,
 }
 
 macro_rules! narrow {
@@ -70,13 +86,14 @@ macro_rules! narrow {
             y: $y,
             once: concat!("(sum (convert (sum ", through!($g), " ", back!($g), ")) ?r*)"),
             split: concat!("(sum (convert ", through!($g), ") (convert ", back!($g), ") ?r*)"),
-            dgamma: concat!("(product (cols (reduce.sum.leading (product ", $dgamma, "))))"),
+            dgamma: Some(concat!("(product (cols (reduce.sum.leading (product ", $dgamma, "))))")),
         }
     };
 }
 
-/// The scale follows the rounding, in the narrow type or, where it is f32, in f32; or the scaled result is rounded.
-const NARROW: [Narrow; 3] = [
+/// The scale follows the rounding, in the narrow type or, where it is f32, in f32; or the scaled result is rounded; or
+/// there is none.
+const NARROW: [Narrow; 4] = [
     narrow!(
         ["rms-norm-narrow", "rms-norm-grad-narrow", "rms-norm-grad-narrow-split"],
         false,
@@ -102,7 +119,25 @@ const NARROW: [Narrow; 3] = [
         "(cols ?gamma) (convert ?dy)",
         concat!("(convert ?dy) ", normal!())
     ),
+    Narrow {
+        dgamma: None,
+        ..narrow!(
+            [
+                "rms-norm-narrow-without-scale",
+                "rms-norm-grad-narrow-without-scale",
+                "rms-norm-grad-narrow-without-scale-split"
+            ],
+            false,
+            concat!("(convert (product ", normal!(), "))"),
+            "(convert ?dy)",
+            ""
+        )
+    },
 ];
+
+/// What is rounded, scaled in f32.
+const SCALED_WIDE: &str =
+    concat!("(product (cols ?wide_gamma) (convert (convert (product ", normal!(), "))))");
 
 /// The family.
 pub fn rules() -> Vec<Rule> {
@@ -115,15 +150,23 @@ pub fn rules() -> Vec<Rule> {
         ];
         rule(name, dtypes, roots, apply)
     };
-    let backward = |name, dtypes, variance, y: Root, dx, dgamma: Root, apply| {
+    let backward = |name, dtypes, variance, y: Root, dx, dgamma: Option<Root>, apply| {
         let roots = vec![
             root("v", Frame::Rows, Count::One, variance),
             Root { count: Count::Optional, ..y },
             root("rstd", Frame::Rows, Count::Each, RSTD),
             root("dx", Frame::Full, Count::One, dx),
-            dgamma,
         ];
-        rule(name, dtypes, roots, apply)
+        let mut rule = rule(name, dtypes, roots, apply);
+        match dgamma {
+            Some(dgamma) => rule.roots.push(dgamma),
+            None => rule.unless.push(unless(
+                "dy",
+                "(product (cols ?weight) ?other)",
+                "dy is scaled by a weight: this is a gradient with a scale",
+            )),
+        }
+        rule
     };
     let y = |pattern| root("y", Frame::Full, Count::One, pattern);
     let dgamma = |pattern| root("dgamma", Frame::Cols, Count::Optional, pattern);
@@ -135,7 +178,7 @@ pub fn rules() -> Vec<Rule> {
             VARIANCE,
             y(Y),
             DX,
-            dgamma(DGAMMA),
+            Some(dgamma(DGAMMA)),
             backward_op::<false, false> as Applier,
         ),
         backward(
@@ -144,24 +187,42 @@ pub fn rules() -> Vec<Rule> {
             VARIANCE,
             y(Y),
             DX_BY_FACTOR,
-            dgamma(DGAMMA),
+            Some(dgamma(DGAMMA)),
             backward_op::<false, false> as Applier,
         ),
     ];
+    // Where x̂ is scaled, it is part of the norm that scales it.
+    let scaled = |name, pattern| root(name, Frame::Full, Count::Optional, pattern);
+    let name = "rms-norm-grad-without-scale";
+    let mut unscaled =
+        forward("rms-norm-without-scale", PLAIN, VARIANCE, y(NORMAL), forward_op::<false> as Applier);
+    unscaled.roots.push(scaled("scaled", Y));
+    // Where x̂ is rounded, or dx, it is part of a norm of narrow rows.
+    unscaled.roots.push(scaled("rounded", "(convert ?y)"));
+    all.push(unscaled);
+    let apply = backward_op::<false, false> as Applier;
+    let mut unscaled = backward(name, PLAIN, VARIANCE, y(NORMAL), DX_OF_NORMAL, None, apply);
+    unscaled.roots.push(scaled("rounded", "(convert ?dx)"));
+    all.push(unscaled);
     for n in NARROW {
         const DTYPES: &[DType] = &[DType::BF16, DType::F16];
         let [norm, gradient, split] = n.names;
         // The type of y and dγ is that of the scale.
         let wide = norm.contains("wide");
         let y = || Root { wide, ..y(n.y) };
-        let dgamma = || Root { wide: wide || n.late, ..dgamma(n.dgamma) };
+        let dgamma = || n.dgamma.map(|p| Root { wide: wide || n.late, ..dgamma(p) });
         let (apply_norm, apply_once, apply_split): (Applier, Applier, Applier) = if n.late {
             (forward_op::<true>, backward_op::<true, false>, backward_op::<true, true>)
         } else {
             (forward_op::<false>, backward_op::<false, false>, backward_op::<false, true>)
         };
         let v = VARIANCE_OF_NARROW;
-        all.push(forward(norm, DTYPES, v, y(), apply_norm));
+        let mut norm = forward(norm, DTYPES, v, y(), apply_norm);
+        if n.dgamma.is_none() {
+            norm.roots.push(scaled("scaled", NARROW[0].y));
+            norm.roots.push(scaled("scaled_wide", SCALED_WIDE).wide());
+        }
+        all.push(norm);
         all.push(backward(gradient, DTYPES, v, y(), n.once, dgamma(), apply_once));
         all.push(backward(split, DTYPES, v, y(), n.split, dgamma(), apply_split));
     }
@@ -188,13 +249,22 @@ fn rule(name: &'static str, dtypes: &'static [DType], roots: Vec<Root>, apply: A
 }
 
 fn forward_op<const LATE: bool>(b: &mut Builder<'_>, m: &Match) -> Result<Applied, WhyNot> {
+    if ["scaled", "scaled_wide", "rounded"].iter().any(|n| m.vars.contains_key(n)) {
+        return Err(refuse("its result is scaled or rounded: it is part of another norm"));
+    }
     let x = row_operand(m, "x")?;
-    let gamma = weight(b, m, "gamma", x)?;
-    let mut inputs = vec![("x", x.class), ("gamma", gamma)];
+    let mut inputs = vec![("x", x.class)];
+    let scale = m.vars.contains_key("gamma");
+    if scale {
+        inputs.push(("gamma", weight(b, m, "gamma", x)?));
+    }
     let eps = epsilon(b, m, x, &mut inputs)?;
-    let kind = FusedKind::RmsNorm { eps, late: LATE };
+    let kind = FusedKind::RmsNorm { eps, scale, late: LATE };
     let args: Vec<egg::Id> = inputs.iter().map(|&(_, c)| c).collect();
-    let tuple = b.fused(kind, &args, |module, types| define::rms_norm::forward(module, types, eps, LATE))?;
+    let define = |module: &mut Module, types: &[TensorType]| {
+        define::rms_norm::forward(module, types, eps, scale, LATE)
+    };
+    let tuple = b.fused(kind, &args, define)?;
     let mut given = Given::default();
     give(b, m, "y", (tuple, 0), &x.labels, &mut given)?;
     give_rstd(b, m, x, tuple, &mut given)?;
@@ -206,12 +276,19 @@ fn backward_op<const LATE: bool, const SPLIT: bool>(
     b: &mut Builder<'_>,
     m: &Match,
 ) -> Result<Applied, WhyNot> {
+    if m.vars.contains_key("rounded") {
+        return Err(refuse("its result is rounded: it is part of the gradient of another norm"));
+    }
     let x = row_operand(m, "x")?;
     let full = b.ty(x.class)?;
     let dy = indexed(m, "dy")?;
     let dy = b.relayout(dy, &full.with_dtype(b.ty(dy.class)?.dtype), &x.labels)?;
-    let gamma = weight(b, m, "gamma", x)?;
-    let mut inputs = vec![("dy", dy), ("x", x.class), ("gamma", gamma), ("rstd", rstd(b, m, x)?)];
+    let mut inputs = vec![("dy", dy), ("x", x.class)];
+    let scale = m.vars.contains_key("gamma");
+    if scale {
+        inputs.push(("gamma", weight(b, m, "gamma", x)?));
+    }
+    inputs.push(("rstd", rstd(b, m, x)?));
     let r = match m.vars.get("r") {
         Some(_) => b.terms(m, "r", &full, &x.labels)?,
         None => None,
@@ -222,9 +299,9 @@ fn backward_op<const LATE: bool, const SPLIT: bool>(
         inputs.push(("k", b.scalars(m, "k", compute_type(full.dtype))?));
     }
     let args: Vec<egg::Id> = inputs.iter().map(|&(_, c)| c).collect();
-    let parts = Parts { residual: r.is_some(), late: LATE, split: SPLIT, factor };
+    let parts = Parts { residual: r.is_some(), scale, late: LATE, split: SPLIT, factor };
     let Parts { residual, late, split, .. } = parts;
-    let kind = FusedKind::RmsNormGrad { residual, late, split, factor };
+    let kind = FusedKind::RmsNormGrad { residual, scale, late, split, factor };
     let tuple = b.fused(kind, &args, |module, types| define::rms_norm::backward(module, types, parts))?;
     let mut given = Given::default();
     give(b, m, "dx", (tuple, 0), &x.labels, &mut given)?;

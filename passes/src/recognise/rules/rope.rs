@@ -266,7 +266,14 @@ fn attempt(p: &Program<'_>, module: &Module, place: &Place) -> Result<Found, Str
                         Ok(None) => {}
                         Err(why) => {
                             if std::env::var("DBG").is_ok() {
-                                eprintln!("rope {:?} {kind:?}: {why}; x {:?} t {:?} {:?} y {:?}", place.shape, dims, first.0, second.0, solved.dims(place.y));
+                                eprintln!(
+                                    "rope {:?} {kind:?}: {why}; x {:?} t {:?} {:?} y {:?}",
+                                    place.shape,
+                                    dims,
+                                    first.0,
+                                    second.0,
+                                    solved.dims(place.y)
+                                );
                             }
                             last_error = why;
                         }

@@ -5,6 +5,7 @@
 //! `x · 0`, and everything that moves a rounding.
 
 mod elementwise;
+mod indexing;
 mod movement;
 
 use super::fold::constant;
@@ -97,6 +98,8 @@ pub(super) fn identity(view: &View<'_>, op: &Op, operands: &[ValueId], ty: &Tens
         Op::Permute(p) => movement::permute(view, p, operands),
         Op::Slice(s) => movement::slice(view, s, operands, ty),
         Op::Pad(p) => movement::pad(p, operands),
+        Op::Gather(g) => indexing::gather(view, g, operands),
+        Op::Scatter(s) => indexing::scatter(view, s, operands),
         Op::Concatenate(_) => movement::concatenate(operands),
         Op::Reduce(r) => movement::reduce(view, r, operands, ty),
         _ => None,

@@ -66,9 +66,14 @@ impl Sampler<'_> {
                     Ok(v)
                 }
             },
-            Pattern::Const(_) => {
-                let c = self.rng.pick(&[1e-6, 1e-5, 1e-3, 0.25]);
-                self.splat(self.ty(place, dtype), c)
+            Pattern::Const(name) => {
+                if let Some(&(v, from)) = self.vars.get(name) {
+                    return self.spread(v, from, place);
+                }
+                let c = self.rng.pick(&[1e-6, 1e-5, 1e-3, 0.25, 1.0, 1.75]);
+                let v = self.splat(self.ty(place, dtype), c)?;
+                self.vars.insert(name, (v, place));
+                Ok(v)
             }
             Pattern::Scalar(_) if self.ty(place, dtype).rank() == 0 || self.rng.chance(50) => {
                 let c = self.rng.pick(&[1e-6, 1e-5, 1e-3, 0.25]);
@@ -122,6 +127,11 @@ impl Sampler<'_> {
                 let a = self.framed(&args[1], place, dtype)?;
                 let b = self.framed(&args[2], place, dtype)?;
                 self.op(Select::Select, &[p, a, b])
+            }
+            Pattern::Op(Head::Clamp, args) => {
+                let all = [&args[0], &args[1], &args[2]].map(|a| self.framed(a, place, dtype));
+                let [low, x, high] = all;
+                self.op(Select::Clamp, &[low?, x?, high?])
             }
             Pattern::Op(..) => self.refuse("this op with a frame"),
             Pattern::Or(all) => {

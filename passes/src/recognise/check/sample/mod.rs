@@ -6,7 +6,7 @@ use super::random::Random;
 use crate::recognise::define::compute_type;
 use crate::recognise::engine::facts::Fact;
 use crate::recognise::engine::pattern::{Head, Number, Pattern, Place, Reduced};
-use crate::recognise::engine::rule::{Count, Frame, Rule};
+use crate::recognise::engine::rule::{Count, Frame, Root, Rule};
 use msc_ir::ops::binary::BinaryKind::{Add, Divide, Maximum, Minimum, Multiply, Subtract};
 use msc_ir::ops::broadcast::BroadcastInDim;
 use msc_ir::ops::constant::ConstantOp;
@@ -53,7 +53,10 @@ pub fn sample(rule: &Rule, dtype: DType, size: usize, rng: &mut Random) -> Resul
     let mut results = Vec::new();
     // What several roots say of unframed classes, they say of classes of one type.
     let mut plain: Option<TensorType> = None;
-    for root in &rule.roots {
+    // What a variable of others is made of comes before them.
+    let of_variable = |r: &&Root| matches!(r.pattern, Pattern::As(..));
+    let (first, others): (Vec<&Root>, Vec<&Root>) = rule.roots.iter().partition(of_variable);
+    for root in first.into_iter().chain(others) {
         // What the op gives beside its main results need not be in the program.
         if root.count == Count::Each || root.count == Count::Optional && s.rng.chance(25) {
             continue;
@@ -265,6 +268,7 @@ impl Sampler<'_> {
                 (Reduce { dims: [at].into_iter().collect(), monoid }.into(), ty.with_shape(shape))
             }
             Head::Reduce(..) => return self.refuse("reductions without a frame"),
+            Head::Clamp => (Select::Clamp.into(), ty.clone()),
             Head::Select | Head::Compare(_) => return self.refuse("selections without a frame"),
         })
     }

@@ -19,7 +19,15 @@ impl Matcher<'_> {
         pattern.variables().iter().filter_map(class).collect()
     }
 
+    /// The pattern with numbers for what a match knows to be one.
+    pub fn with_numbers(&self, pattern: &Pattern, m: &Match) -> Pattern {
+        let value =
+            |v: &str| Some(self.graph[self.graph.find(m.class(v)?.class)].data.splat.as_ref()?.value());
+        pattern.with_numbers(&value)
+    }
+
     pub(super) fn multiplied(&mut self, expression: &Pattern, at: &Indexed, m: &Match) -> Vec<Match> {
+        let expression = &self.with_numbers(expression, m);
         let known = self.known(expression, m);
         let variables = expression.variables();
         // What is bound to something else than one class, or stands in another layout, is no atom here.

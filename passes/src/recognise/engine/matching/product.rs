@@ -10,51 +10,94 @@ use std::collections::BTreeSet;
 
 impl Matcher<'_> {
     pub(super) fn product(&mut self, items: &[Item], p: &Product, m: &Match) -> Vec<Match> {
-        let mut number = None;
+        self.factors(items, &p.factors, Some(p.coefficient), m)
+    }
+
+    /// The same for factors whose number, where it is not known, is compared as part of what they are a factor of.
+    fn factors(
+        &mut self,
+        items: &[Item],
+        factors: &Monomial,
+        coefficient: Option<f64>,
+        m: &Match,
+    ) -> Vec<Match> {
         let (mut fixed, mut free) = (Vec::new(), Vec::new());
         for item in items {
             match &item.pattern {
-                Pattern::Number(n) => number = Some(*n),
+                Pattern::Number(_) => {}
                 Pattern::Var(v) if !m.vars.contains_key(v) => free.push(item),
                 _ => fixed.push(item),
             }
         }
         // The last dimension's factors first: a variable for all that is left takes the others.
         free.sort_by_key(|i| i.place == Place::Full);
-        let mut states = vec![(p.factors.clone(), m.clone())];
+        let mut states = vec![(factors.clone(), m.clone())];
         for item in fixed {
             let mut next = Vec::new();
             for (left, m) in &states {
-                self.take(item, left, m, &mut next);
+                self.take(item, left, coefficient.is_none(), m, &mut next);
             }
             states = next;
         }
+        let numbered = items.iter().any(|i| matches!(i.pattern, Pattern::Number(_)));
+        let scalars = free.iter().any(|i| i.place == Place::Scalars);
         let mut out = Vec::new();
         for (mut left, mut m) in states {
-            let ok = free.iter().all(|item| take_left(item, p.coefficient, &mut left, &mut m));
-            let scalars = free.iter().any(|i| i.place == Place::Scalars);
-            let want = match number {
-                None => Some(1.0),
-                Some(n) => self.number(n, &m),
+            let want = self.number_of(items, &m);
+            // A variable for all that is left takes a number too: what is multiplied by it is a value as well.
+            let number = match (coefficient, want) {
+                (Some(c), Some(w)) if scalars => c / w,
+                (Some(c), Some(w)) if !numbered && c / w > 0.0 && !is_literal(c, w) => c / w,
+                _ => 1.0,
             };
-            if ok
-                && left.is_empty()
-                && (scalars || want.is_some_and(|w| is_literal(p.coefficient, w)))
-                && !out.contains(&m)
-            {
+            let ok = free.iter().all(|item| take_left(item, number, &mut left, &mut m));
+            let want = self.number_of(items, &m);
+            let fits = |c: f64| scalars || want.is_some_and(|w| is_literal(c, w));
+            if ok && left.is_empty() && coefficient.is_none_or(fits) && !out.contains(&m) {
                 out.push(m);
             }
         }
         out
     }
 
-    /// Takes one factor out of `left` for an item, in every way there is.
-    fn take(&mut self, item: &Item, left: &Monomial, m: &Match, out: &mut Vec<(Monomial, Match)>) {
+    /// The number that a pattern's numbers and variables for products make; `None` where it needs the size of a row
+    /// that is not known.
+    fn number_of(&self, items: &[Item], m: &Match) -> Option<f64> {
+        let mut product = 1.0;
+        for item in items {
+            let number = match &item.pattern {
+                Pattern::Number(n) => self.number(*n, m)?,
+                Pattern::Var(v) if item.place != Place::Scalars => match m.vars.get(v) {
+                    Some(Binding::Product(p)) => p.coefficient,
+                    _ => 1.0,
+                },
+                Pattern::Op(Head::Reduce(Some(Monoid::Sum), Some(_)), inner) => match &inner[0] {
+                    Pattern::Product(items) => self.number_of(items, m)?,
+                    _ => 1.0,
+                },
+                _ => 1.0,
+            };
+            product *= number.powf(f64::from(item.halves) / 2.0);
+        }
+        Some(product)
+    }
+
+    /// Takes one factor out of `left` for an item, in every way there is. `inside` a sum there are no scalars: they
+    /// are factors of the sum.
+    fn take(
+        &mut self,
+        item: &Item,
+        left: &Monomial,
+        inside: bool,
+        m: &Match,
+        out: &mut Vec<(Monomial, Match)>,
+    ) {
         if let Pattern::Var(v) = &item.pattern
             && let Some(Binding::Product(p)) = m.vars.get(v)
         {
             let mut left = left.clone();
-            if p.factors.iter().all(|(b, &e)| subtract(&mut left, b, e * item.halves / 2)) {
+            let mut mine = p.factors.iter().filter(|(b, _)| !inside || !b.free_labels().is_empty());
+            if mine.all(|(b, &e)| subtract(&mut left, b, e * item.halves / 2)) {
                 out.push((left, m.clone()));
             }
             return;
@@ -67,14 +110,22 @@ impl Matcher<'_> {
             if !subtract(&mut rest, base, item.halves) {
                 continue;
             }
-            let found = match (&item.pattern, base) {
+            match (&item.pattern, base) {
                 (Pattern::Op(Head::Reduce(Some(Monoid::Sum), Some(dims)), inner), Base::Sum(s)) => {
-                    self.summed(*dims, &inner[0], s, m)
+                    for m in self.summed(*dims, &inner[0], s, m) {
+                        let mut rest = rest.clone();
+                        let outside = scalars(&inner[0], &m);
+                        if inside || outside.iter().all(|(b, &e)| subtract(&mut rest, b, e * item.halves / 2))
+                        {
+                            out.push((rest, m));
+                        }
+                    }
                 }
-                (p, Base::Class(i)) => self.at(p, &i.clone(), m),
-                _ => Vec::new(),
-            };
-            out.extend(found.into_iter().map(|m| (rest.clone(), m)));
+                (p, Base::Class(i)) => {
+                    out.extend(self.at(p, &i.clone(), m).into_iter().map(|m| (rest.clone(), m)));
+                }
+                _ => {}
+            }
         }
     }
 
@@ -107,7 +158,7 @@ impl Matcher<'_> {
         match inner {
             Pattern::Product(items) => {
                 let factors = s.factors.iter().map(|(b, &e)| (b.relabelled(&rename), e)).collect();
-                self.product(items, &Product { coefficient: 1.0, factors }, &m)
+                self.factors(items, &factors, None, &m)
             }
             p => match &s.operand {
                 Some(o) => {
@@ -120,6 +171,26 @@ impl Matcher<'_> {
             },
         }
     }
+}
+
+/// The scalars in what a pattern's variables stand for: of a sum they are factors.
+fn scalars(pattern: &Pattern, m: &Match) -> Monomial {
+    let mut out = Monomial::new();
+    let Pattern::Product(items) = pattern else { return out };
+    for item in items {
+        let mine = match &item.pattern {
+            Pattern::Var(v) => match m.vars.get(v) {
+                Some(Binding::Product(p)) => p.factors.clone(),
+                _ => continue,
+            },
+            Pattern::Op(Head::Reduce(Some(Monoid::Sum), Some(_)), inner) => scalars(&inner[0], m),
+            _ => continue,
+        };
+        for (b, e) in mine.into_iter().filter(|(b, _)| b.free_labels().is_empty()) {
+            *out.entry(b).or_insert(0) += e * item.halves / 2;
+        }
+    }
+    out
 }
 
 /// Whether a factor has the dimensions of its place.
@@ -168,7 +239,11 @@ fn take_left(item: &Item, number: f64, left: &mut Monomial, m: &mut Match) -> bo
     }
     left.retain(|b, _| !taken.contains_key(b));
     let taken: Monomial = taken.into_iter().map(|(b, e)| (b, e / root)).collect();
-    let coefficient = if item.place == Place::Scalars { number } else { 1.0 };
+    let coefficient = match item.place {
+        Place::Scalars => number,
+        Place::Full if item.halves == 2 => number,
+        _ => 1.0,
+    };
     let binding = match (taken.len(), taken.iter().next()) {
         (1, Some((Base::Class(i), 2))) if coefficient == 1.0 => Binding::Class(i.clone()),
         _ => Binding::Product(Product { coefficient, factors: taken }),

@@ -127,6 +127,8 @@ pub enum Head {
     Convert,
     /// `select`.
     Select,
+    /// `clamp`.
+    Clamp,
     /// `compare.DIRECTION`: `eq`, `ne`, `ge`, `gt`, `le`, `lt`, of numbers.
     Compare(Direction),
     /// `reduce`, `reduce.MONOID`, and `.last` (the last dimension alone), `.leading` (all others), `.unit`
@@ -158,6 +160,7 @@ impl Head {
             "transpose" => plain(Head::Transpose),
             "convert" => plain(Head::Convert),
             "select" => plain(Head::Select),
+            "clamp" => plain(Head::Clamp),
             "compare" => {
                 let direction = Direction::ALL.iter().find(|d| d.name().eq_ignore_ascii_case(rest));
                 Ok(Head::Compare(*direction.ok_or(format!("unknown direction `{rest}`"))?))
@@ -196,7 +199,7 @@ impl Head {
             (Head::Broadcast, Op::Broadcast(_)) | (Head::Reshape, Op::Reshape(_)) => true,
             (Head::Transpose, Op::Permute(Permute::Transpose { .. })) => true,
             (Head::Convert, Op::Convert(msc_ir::ops::convert::Convert::Value(_))) => true,
-            (Head::Select, Op::Select(Select::Select)) => true,
+            (Head::Select, Op::Select(Select::Select)) | (Head::Clamp, Op::Select(Select::Clamp)) => true,
             (Head::Compare(d), Op::Compare(c)) => c.direction == d && !c.total_order,
             (Head::Reduce(monoid, dims), Op::Reduce(r)) => {
                 let rank = operands[0].rank();
@@ -223,6 +226,7 @@ impl Head {
             Head::Transpose => "transpose",
             Head::Convert => "convert",
             Head::Select => "select",
+            Head::Clamp => "clamp",
             Head::Compare(_) => "compare",
             Head::Reduce(..) => "reduce",
         })
@@ -269,6 +273,31 @@ impl Pattern {
             _ => {}
         });
         out
+    }
+
+    /// The pattern with numbers for the variables of which `value` knows one.
+    pub fn with_numbers(&self, value: &impl Fn(&str) -> Option<f64>) -> Pattern {
+        let all = |list: &[Pattern]| list.iter().map(|p| p.with_numbers(value)).collect();
+        match self {
+            Pattern::Const(v) => {
+                value(v).map_or_else(|| self.clone(), |n| Pattern::Number(Number::Literal(n)))
+            }
+            Pattern::Op(head, args) => Pattern::Op(*head, all(args)),
+            Pattern::Or(list) => Pattern::Or(all(list)),
+            other => other.clone(),
+        }
+    }
+
+    /// The most ops that stand around a variable; `None` where it does not occur.
+    pub fn depth_of(&self, variable: &str) -> Option<usize> {
+        match self {
+            Pattern::Var(v) | Pattern::Const(v) | Pattern::Scalar(v) => (*v == variable).then_some(0),
+            Pattern::Op(_, args) => args.iter().filter_map(|a| a.depth_of(variable)).max().map(|n| n + 1),
+            Pattern::Or(all) => all.iter().filter_map(|a| a.depth_of(variable)).max(),
+            Pattern::As(v, inner) => inner.depth_of(variable).or((*v == variable).then_some(0)),
+            Pattern::Multiplied(inner) => inner.depth_of(variable),
+            _ => None,
+        }
     }
 
     /// Whether the pattern needs a frame.

@@ -97,6 +97,7 @@ impl Head {
             Head::Transpose => call("transpose"),
             Head::Convert => call("convert"),
             Head::Select => call("select"),
+            Head::Clamp => call("clamp"),
             Head::Compare(d) => call(&d.name().to_lowercase()),
             Head::Reduce(monoid, dims) => {
                 let name = match monoid {

@@ -36,6 +36,8 @@ pub struct Searcher<'g> {
     computed: BTreeMap<Id, BTreeSet<Id>>,
     /// The classes that are results of named operations.
     named: OnceCell<BTreeSet<Id>>,
+    /// Those that are first results of gradients.
+    gradients: OnceCell<BTreeSet<Id>>,
 }
 
 /// All matches of a rule in a clean e-graph. `program` holds the classes that values of the program belong to.
@@ -55,6 +57,7 @@ impl<'g> Searcher<'g> {
             users: None,
             computed: BTreeMap::new(),
             named: OnceCell::new(),
+            gradients: OnceCell::new(),
         }
     }
 
@@ -96,7 +99,7 @@ impl<'g> Searcher<'g> {
                 all.map(|at| behind_barriers(graph, at.class)).collect()
             };
             let mut around: BTreeSet<Id> = BTreeSet::new();
-            if !is_computed(&root.pattern) {
+            if !is_computed(&root.pattern, before) {
                 for c in states.iter().flat_map(found).collect::<BTreeSet<Id>>() {
                     around.extend(self.computed_from(c));
                 }
@@ -150,7 +153,21 @@ impl<'g> Searcher<'g> {
                 }
             }
             let matcher = &mut self.context(&opaque).matcher;
-            let mut found = extend(matcher, graph, root, &candidates, &candidates, m);
+            let mut found = extend(matcher, graph, root, &candidates, &candidates, m.clone());
+            // Where that is too large, what the gradients of norms further on are made of is not multiplied out: they
+            // are values.
+            let mut as_is = opaque;
+            if found.is_empty() && matcher.polynomials.is_limited() {
+                let more = self.gradients.get_or_init(|| gradients(graph));
+                let before = as_is.opaque.len();
+                as_is.opaque.extend(more);
+                if as_is.opaque.len() > before {
+                    let matcher = &mut self.context(&as_is).matcher;
+                    found = extend(matcher, graph, root, &candidates, &candidates, m);
+                }
+            }
+            let opaque = as_is;
+            let matcher = &mut self.context(&opaque).matcher;
             let views = &mut matcher.polynomials;
             let independent: Vec<bool> =
                 found.iter().map(|m| is_independent(views, graph, rule, m)).collect();
@@ -258,6 +275,21 @@ fn class_of(graph: &Graph, b: &Binding) -> Option<Id> {
 /// The classes that are results of named operations.
 fn results(graph: &Graph) -> BTreeSet<Id> {
     let is = |n: &Node| matches!(n, Node::Project { .. });
+    graph.classes().filter(|c| c.nodes.iter().any(is)).map(|c| c.id).collect()
+}
+
+/// The classes that are first results of named gradients.
+fn gradients(graph: &Graph) -> BTreeSet<Id> {
+    let of_gradient = |tuple: Id| {
+        graph[graph.find(tuple)].nodes.iter().any(|n| match n {
+            Node::Op { op, .. } => match graph.analysis.op(*op) {
+                Op::Fused(f) => f.kind.name().ends_with("_grad"),
+                _ => false,
+            },
+            _ => false,
+        })
+    };
+    let is = |n: &Node| matches!(n, Node::Project { index: 0, tuple } if of_gradient(tuple[0]));
     graph.classes().filter(|c| c.nodes.iter().any(is)).map(|c| c.id).collect()
 }
 

@@ -9,12 +9,20 @@ use egg::Id;
 use std::collections::BTreeSet;
 
 /// Whether [`computed`] says where a pattern may match.
-pub fn is_computed(pattern: &Pattern) -> bool {
-    matches!(pattern, Pattern::Multiplied(_) | Pattern::Op(Head::Unary(_) | Head::Binary(_), _))
+pub fn is_computed(pattern: &Pattern, before: &[Root]) -> bool {
+    match pattern {
+        Pattern::Multiplied(_) | Pattern::Op(Head::Unary(_) | Head::Binary(_) | Head::Select, _) => true,
+        Pattern::Or(all) => all.iter().all(|p| is_computed(p, before)),
+        Pattern::As(name, inner) => {
+            before.iter().any(|r| r.pattern.variables().contains(name)) || is_computed(inner, before)
+        }
+        _ => false,
+    }
 }
 
 /// For an expression multiplied out, or a function of something, the classes that are computed from its known
-/// variables; for an op as it stands, those computed from the roots that it mentions. `None` for other patterns.
+/// variables; for an op as it stands, those computed from the roots that it mentions, for a selection from all that is
+/// known; for what a known variable is made of, its class. `None` for other patterns.
 pub fn computed(
     matcher: &mut Matcher<'_>,
     graph: &Graph,
@@ -23,9 +31,12 @@ pub fn computed(
     m: &Match,
 ) -> Option<BTreeSet<Id>> {
     let reached = |matcher: &mut Matcher<'_>, of: &Pattern| {
-        let known = matcher.known(of, m);
+        let known = matcher.known(&matcher.with_numbers(of, m), m);
         matcher.users().reached(known.into_values())
     };
+    // As far as a variable is from the whole, and not less than this.
+    const LEVELS: usize = 2;
+    let levels = |name: &str| pattern.depth_of(name).unwrap_or(0).max(LEVELS);
     match pattern {
         Pattern::Multiplied(expression) => Some(reached(matcher, expression)),
         Pattern::Op(Head::Unary(kind), args) => {
@@ -41,8 +52,21 @@ pub fn computed(
         Pattern::Op(Head::Binary(_), _) => {
             let known = matcher.known(pattern, m);
             let roots = known.into_iter().filter(|(v, _)| before.iter().any(|r| r.name == *v));
-            Some(matcher.users().direct(roots.map(|r| r.1)))
+            Some(roots.flat_map(|(v, c)| matcher.users().within(c, levels(v))).collect())
         }
+        Pattern::Op(Head::Select, _) => {
+            let known = matcher.known(pattern, m);
+            let values = known.into_iter().filter(|(_, c)| graph[*c].data.splat.is_none());
+            Some(values.flat_map(|(v, c)| matcher.users().within(c, levels(v))).collect())
+        }
+        Pattern::Or(all) => {
+            let each = all.iter().map(|p| computed(matcher, graph, p, before, m));
+            Some(each.collect::<Option<Vec<_>>>()?.into_iter().flatten().collect())
+        }
+        Pattern::As(name, inner) => match m.class(name) {
+            Some(at) => Some([graph.find(at.class)].into()),
+            None => computed(matcher, graph, inner, before, m),
+        },
         _ => None,
     }
 }

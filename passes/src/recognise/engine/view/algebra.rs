@@ -91,12 +91,17 @@ impl Polynomial {
         out
     }
 
+    /// Whether a product with another is not too large.
+    pub(super) fn may_be_multiplied(&self, other: &Polynomial) -> bool {
+        self.terms.len() * other.terms.len() <= MAX_TERMS
+    }
+
     /// `self · other^sign`; a divisor has one term. `None` where that is not known to hold over the reals.
     pub(super) fn times(&self, other: &Polynomial, sign: i16, known: Known<'_>) -> Option<Polynomial> {
         if sign < 0 && other.single().is_none() {
             return None;
         }
-        if self.terms.len() * other.terms.len() > MAX_TERMS {
+        if !self.may_be_multiplied(other) {
             return None;
         }
         let mut out: Option<Polynomial> = None;

@@ -11,6 +11,7 @@ use msc_ir::ops::unary::UnaryKind;
 use msc_ir::{Monoid, Op, TensorType};
 use rustc_hash::FxHashMap;
 use smallvec::{SmallVec, smallvec};
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
@@ -29,6 +30,8 @@ pub struct Views<'g> {
     stack: Vec<Id>,
     /// The outermost position of `stack` that an expansion since ran into.
     lowest: usize,
+    /// Whether something was too large to be multiplied out.
+    limited: Cell<bool>,
 }
 
 impl<'g> Views<'g> {
@@ -44,7 +47,13 @@ impl<'g> Views<'g> {
             memo: FxHashMap::default(),
             stack: Vec::new(),
             lowest: usize::MAX,
+            limited: Cell::new(false),
         }
+    }
+
+    /// Whether something was too large to be multiplied out, and is a factor of its own therefore.
+    pub fn is_limited(&self) -> bool {
+        self.limited.get()
     }
 
     /// Views as polynomials in which `opaque` classes are indeterminates.
@@ -78,6 +87,9 @@ impl<'g> Views<'g> {
 
     /// `p · q^sign`.
     pub fn times(&self, p: &Polynomial, q: &Polynomial, sign: i16) -> Option<Polynomial> {
+        if !p.may_be_multiplied(q) {
+            self.limited.set(true);
+        }
         p.times(q, sign, &|b, f| self.known(b, f))
     }
 
@@ -162,8 +174,10 @@ impl<'g> Views<'g> {
                     1 => self.arithmetic(op, args, of, depth),
                     _ => self.sum(op, args, of, depth),
                 };
-                if let Some(p) = made.filter(Polynomial::fits) {
-                    return Some(p);
+                match made {
+                    Some(p) if p.fits() => return Some(p),
+                    Some(_) => self.limited.set(true),
+                    None => {}
                 }
             }
         }
@@ -226,7 +240,11 @@ impl<'g> Views<'g> {
 
     fn sum(&mut self, op: &Op, args: &[Id], of: &Indexed, depth: u8) -> Option<Polynomial> {
         let (Op::Reduce(r), &[a]) = (op, args) else { return None };
-        if r.monoid != Monoid::Sum || depth >= MAX_DEPTH || r.dims.len() > BOUND_STEP as usize {
+        if r.monoid != Monoid::Sum || r.dims.len() > BOUND_STEP as usize {
+            return None;
+        }
+        if depth >= MAX_DEPTH {
+            self.limited.set(true);
             return None;
         }
         let ty = self.ty(a)?;
@@ -260,7 +278,11 @@ impl<'g> Views<'g> {
             return Polynomial::of(square, 4).summed(&bound, Some(&operand));
         }
         let body = self.expand(&operand, depth + 1)?;
-        body.summed(&bound, Some(&operand))
+        let sum = body.summed(&bound, Some(&operand));
+        if sum.is_none() {
+            self.limited.set(true);
+        }
+        sum
     }
 
     /// A `dot_general` whose operands do not both have free dimensions: a product, summed where it contracts.

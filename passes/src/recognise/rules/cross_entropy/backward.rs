@@ -13,9 +13,10 @@ use msc_ir::factor::solve::{AtomId, AtomList};
 use msc_ir::ops::binary::BinaryKind;
 use msc_ir::ops::broadcast::BroadcastInDim;
 use msc_ir::ops::constant::ConstantOp;
-use msc_ir::ops::fused::{FusedKind, Normalizer, Outside, Weighting};
+use msc_ir::ops::fused::{FusedKind, Normalizer, Outside, Smoothing, Weighting};
 use msc_ir::ops::reshape::Reshape;
 use msc_ir::ops::slice::Slice;
+use msc_ir::ops::unary::UnaryKind;
 use msc_ir::{Graph, LocId, Module, Op, Shape, TensorType, ValueId};
 use std::collections::BTreeSet;
 
@@ -25,6 +26,9 @@ const MAX_CANDIDATES: usize = 16;
 /// Values that are tried as weights.
 const MAX_WEIGHTS: usize = 6;
 
+/// The same where two of them weigh a smoothed loss's parts: the one and the other, with both signs and masked or not.
+const MAX_WEIGHTS_APART: usize = 12;
+
 /// Values between the gradient and what it is computed from.
 const MAX_STEPS: usize = 200;
 
@@ -33,7 +37,7 @@ const MAX_STEPS: usize = 200;
 enum Weight {
     /// Nothing.
     None,
-    /// A constant of the program.
+    /// A constant of the program, or its negative: this.
     Constant(Index, f64),
     /// A value of the program.
     Value(Index),
@@ -57,11 +61,18 @@ pub fn backward(
     // What is computed last counts: earlier ones are the gradient of a loss that is weighted afterwards.
     let mut best: Option<(Index, Found)> = None;
     let mut last = None;
-    let own = normalizers(p, place, &candidates);
+    let apart = site.smoothing == Smoothing::Apart;
+    let own = match site.smoothing {
+        Smoothing::None => normalizers(p, place, &candidates),
+        _ => Vec::new(),
+    };
     // A loss of the normalizer beside is rare: it is looked for where nothing else is found.
-    let plain = weights.iter().map(|&w| (w, None));
+    let plain = weights.iter().filter(|_| !apart).map(|&w| (w, None));
     let beside = own.iter().flat_map(|&s| weights.iter().map(move |&w| (w, Some(s))));
-    for (weight, own) in plain.chain(beside) {
+    let values = weights.iter().filter_map(|w| if let Weight::Value(i) = w { Some(*i) } else { None });
+    let pairs = values.filter(|_| apart).flat_map(|u| weights.iter().map(move |&w| (w, Some(u))));
+    let pairs = pairs.filter(|&(w, u)| w != Weight::None && Some(w) != u.map(Weight::Value));
+    for (weight, own) in plain.chain(beside).chain(pairs) {
         if own.is_some() && best.is_some() {
             break;
         }
@@ -113,6 +124,8 @@ fn above(p: &Program<'_>, x: Index, value: Index) -> BTreeSet<Index> {
 
 /// What the rows of some candidate may be weighted by: numbers per row, or one number, that do not depend on the logits.
 fn weights(p: &Program<'_>, place: &Place, site: &Site, candidates: &[Index]) -> Vec<Weight> {
+    let apart = site.smoothing == Smoothing::Apart;
+    let (most, least) = if apart { (MAX_WEIGHTS_APART, place.rows) } else { (MAX_WEIGHTS, 1) };
     let mut values = BTreeSet::new();
     let mut constants: Vec<(Index, f64)> = Vec::new();
     for &c in candidates.iter().rev().take(MAX_CANDIDATES) {
@@ -123,12 +136,19 @@ fn weights(p: &Program<'_>, place: &Place, site: &Site, candidates: &[Index]) ->
                 continue;
             }
             match p.splat(i) {
-                Some(s) if s != 0.0 && s != 1.0 && s.is_finite() && constants.iter().all(|k| k.1 != s) => {
-                    constants.push((i, s));
+                Some(s) if s != 0.0 && s != 1.0 && s.is_finite() => {
+                    // What the log-probabilities are multiplied by is negative.
+                    let both = site.smoothing == Smoothing::None && s < 0.0;
+                    for s in [s.abs()].into_iter().chain(both.then_some(s)) {
+                        if s != 1.0 && constants.iter().all(|k| k.1 != s) {
+                            constants.push((i, s));
+                        }
+                    }
                 }
-                None if v.ty.elements() <= place.rows
+                None if (least..=place.rows).contains(&v.ty.elements())
+                    && !(apart && v.is_layout())
                     && !v.is_closed()
-                    && closed(p, &[place.x, site.labels, i], c) =>
+                    && (apart || closed(p, &[place.x, site.labels, i], c)) =>
                 {
                     values.insert(i);
                 }
@@ -137,7 +157,7 @@ fn weights(p: &Program<'_>, place: &Place, site: &Site, candidates: &[Index]) ->
         }
     }
     // The last first: it is what the others are for.
-    let values = values.into_iter().rev().take(MAX_WEIGHTS).map(Weight::Value);
+    let values = values.into_iter().rev().take(most).map(Weight::Value);
     let constants = constants.into_iter().take(MAX_WEIGHTS).map(|(i, s)| Weight::Constant(i, s));
     values.chain(constants).chain([Weight::None]).collect()
 }
@@ -214,14 +234,18 @@ fn attempt(
         Weight::Constant(..) => &[Weighting::Times],
         Weight::Value(_) => &[Weighting::Times, Weighting::Over],
     };
-    let normalizers: &[Normalizer] =
-        if own.is_some() { &[Normalizer::Scaled, Normalizer::Own] } else { &[Normalizer::Same] };
+    let smoothing = site.smoothing;
+    let apart = smoothing == Smoothing::Apart;
+    let normalizers: &[Normalizer] = match own {
+        Some(_) if !apart => &[Normalizer::Scaled, Normalizer::Own],
+        _ => &[Normalizer::Same],
+    };
     // A dropped label leaves the normalizer's gradient, or none.
     let mut tests: Vec<(Index, FusedKind)> = Vec::new();
     for &i in &fitting {
         for &weight in weightings {
             for &normalizer in normalizers {
-                let kind = |outside| FusedKind::CrossEntropyGrad { outside, weight, normalizer };
+                let kind = |outside| FusedKind::CrossEntropyGrad { outside, weight, normalizer, smoothing };
                 tests.extend(Outside::ALL.map(|o| (i, kind(o))));
             }
         }
@@ -242,7 +266,7 @@ fn attempt(
                 .ok_or("an operand has other dimensions")?;
             args.push(lay_out(&mut g, scratch, v, ops)?);
         }
-        let forward = FusedKind::CrossEntropy { outside: Outside::Nothing };
+        let forward = FusedKind::CrossEntropy { outside: Outside::Nothing, smoothing: Smoothing::None };
         let lse = add_fused(&mut g, scratch, forward, &args)?[1];
         let per_row = g.ty(lse).clone();
         let w = match weight {
@@ -284,7 +308,8 @@ fn attempt(
     let mut operands = bounds.iter().map(|b| operand(p, &solved, b)).collect::<Result<Vec<_>, _>>()?;
     operands.extend(weighted(p, &solved, weight, &rows)?);
     if let Some(i) = own {
-        let s = Bound { name: "s", param: i, aliases: vec![i], dims: rows.clone() };
+        let name = if apart { "u" } else { "s" };
+        let s = Bound { name, param: i, aliases: vec![i], dims: rows.clone() };
         operands.push(operand(p, &solved, &s)?);
     }
     Ok((value, Found { rule: BACKWARD, kind, operands, given: vec![("lse", 1)], outputs }))
@@ -300,9 +325,13 @@ fn weighted(
     let size = |a: AtomId| solved.atoms.size(a);
     let (value, ops) = match weight {
         Weight::None => return Ok(None),
-        Weight::Constant(i, _) => {
+        Weight::Constant(i, value) => {
             let shape: Shape = rows.iter().map(|l| l.iter().map(|&a| size(a)).product()).collect();
-            (i, constant_rows(p.values[i].ty, shape))
+            let mut ops = constant_rows(p.values[i].ty, shape);
+            if p.splat(i) == Some(-value) {
+                ops.push(UnaryKind::Negate.into());
+            }
+            (i, ops)
         }
         Weight::Value(i) => {
             let dims = solved.dims(i).ok_or("a weight without dimensions")?;

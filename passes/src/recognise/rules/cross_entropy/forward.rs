@@ -11,13 +11,17 @@ use crate::recognise::probe::layout::{arrange, fits};
 use crate::recognise::probe::program::{Index, Program};
 use crate::recognise::probe::trial::{Sizes, Trial};
 use msc_ir::factor::solve::AtomList;
-use msc_ir::ops::fused::{FusedKind, Outside};
+use msc_ir::ops::fused::{FusedKind, Outside, Scalar, Smoothing};
 use msc_ir::ops::reduce::Reduce;
 use msc_ir::ops::unary::{Unary, UnaryKind};
 use msc_ir::{Graph, Module, Monoid, Op, ValueId};
+use std::collections::BTreeSet;
 
 /// Values that are tried as results; exporters have up to thirty.
 const MAX_CANDIDATES: usize = 64;
+
+/// Ops between a value of the place and the numbers that its operands are made of; exporters have up to ten.
+const MAX_STEPS: usize = 64;
 
 /// A cross-entropy that was found.
 #[derive(Clone, Debug)]
@@ -26,6 +30,8 @@ pub struct Site {
     pub found: Found,
     /// Its labels.
     pub labels: Index,
+    /// What it counts beside them.
+    pub smoothing: Smoothing,
 }
 
 /// What a value may be.
@@ -38,6 +44,9 @@ enum Part {
     Sum(Outside),
     /// The normalizer.
     Lse,
+    /// The losses against all labels, and what they are negated.
+    Rest,
+    NegativeRest,
 }
 
 /// The dimensions of a place in a slice: the rows', and the vocabulary last.
@@ -81,16 +90,71 @@ pub fn laid_out(
 /// Why there is none, in words.
 pub fn forward(p: &Program<'_>, module: &Module, place: &Place) -> Result<Site, String> {
     let mut why = String::from("it computes something else than the program");
-    for &labels in &place.labels {
-        match attempt(p, module, place, labels) {
-            Ok(found) => return Ok(Site { found, labels }),
-            Err(e) => why = e,
+    let smoothed = shares(p, place).into_iter().map(|(label, each)| Smoothing::Mixed { label, each });
+    for smoothing in [Smoothing::None].into_iter().chain(smoothed) {
+        for &labels in &place.labels {
+            match attempt(p, module, place, labels, smoothing) {
+                Ok((found, smoothing)) => return Ok(Site { found, labels, smoothing }),
+                // What a plain loss lacks says more than what a smoothed one does.
+                Err(e) if smoothing == Smoothing::None => why = e,
+                Err(_) => {}
+            }
         }
     }
     Err(why)
 }
 
-fn attempt(p: &Program<'_>, module: &Module, place: &Place, labels: Index) -> Result<Found, String> {
+/// Pairs of numbers that may be the shares of the label and of each label: with each for all labels they are 1. They are
+/// what is computed from labels is multiplied by, and has added.
+fn shares(p: &Program<'_>, place: &Place) -> Vec<(Scalar, Scalar)> {
+    let wide = p.values[place.x].ty.elements();
+    let Some(n) = wide.checked_div(place.rows) else { return Vec::new() };
+    let mut numbers: Vec<f64> = Vec::new();
+    for &i in &place.local {
+        for o in above(p, place, i) {
+            if let Some(s) = p.splat(o)
+                && (0.0..1.0).contains(&s)
+                && s > 0.0
+                && !numbers.contains(&s)
+            {
+                numbers.push(s);
+            }
+        }
+    }
+    let mut out = Vec::new();
+    for &label in &numbers {
+        for &each in &numbers {
+            // f32 holds both rounded, and `each` is counted `n` times.
+            if (label + each * n as f64 - 1.0).abs() < 1e-6 && each < label {
+                out.push((Scalar::new(label), Scalar::new(each)));
+            }
+        }
+    }
+    out
+}
+
+/// What the operands of a value of the place are made of, outside the place.
+fn above(p: &Program<'_>, place: &Place, value: Index) -> BTreeSet<Index> {
+    let outside = |i: &Index| *i != place.x && place.local.binary_search(i).is_err();
+    let mut todo: Vec<Index> = p.values[value].operands.iter().copied().filter(outside).collect();
+    let mut seen: BTreeSet<Index> = todo.iter().copied().collect();
+    while let Some(i) = todo.pop() {
+        // Numbers per row are the loss's weights.
+        if p.values[i].ty.elements() > place.rows && seen.len() < MAX_STEPS {
+            todo.extend(p.values[i].operands.iter().copied().filter(|o| seen.insert(*o)));
+        }
+    }
+    seen
+}
+
+fn attempt(
+    p: &Program<'_>,
+    module: &Module,
+    place: &Place,
+    labels: Index,
+    smoothing: Smoothing,
+) -> Result<(Found, Smoothing), String> {
+    let plain = smoothing == Smoothing::None;
     let params = [place.x, labels];
     let may_be = |&i: &Index| {
         let ty = p.values[i].ty;
@@ -111,6 +175,9 @@ fn attempt(p: &Program<'_>, module: &Module, place: &Place, labels: Index) -> Re
         let dims = solved.dims(i).ok_or("a result without dimensions")?;
         if p.values[i].ty.elements() == place.rows && fits(rows, &dims) {
             tests.push((i, Part::Lse));
+            if plain {
+                tests.extend([(i, Part::Rest), (i, Part::NegativeRest)]);
+            }
             tests.extend(Outside::ALL.map(|o| (i, Part::Loss(o))));
             tests.extend(Outside::ALL.map(|o| (i, Part::Negative(o))));
         } else if p.values[i].ty.rank() == 0 {
@@ -127,13 +194,21 @@ fn attempt(p: &Program<'_>, module: &Module, place: &Place, labels: Index) -> Re
         let args = operands(&mut g, scratch, &solved, &bounds, size, types)?;
         let mut made = Vec::new();
         for outside in Outside::ALL {
-            made.push((outside, add_fused(&mut g, scratch, FusedKind::CrossEntropy { outside }, &args)?));
+            let kind = FusedKind::CrossEntropy { outside, smoothing };
+            made.push((outside, add_fused(&mut g, scratch, kind, &args)?));
         }
+        let apart = FusedKind::CrossEntropy { outside: Outside::Nothing, smoothing: Smoothing::Apart };
+        let rest = if plain { Some(add_fused(&mut g, scratch, apart, &args)?[2]) } else { None };
         let mut results = Vec::new();
         for &(i, part) in &tests {
             let loss = |o: Outside| made.iter().find(|m| m.0 == o).map_or(made[0].1[0], |m| m.1[0]);
             let v = match part {
                 Part::Lse => made[0].1[1],
+                Part::Rest | Part::NegativeRest => {
+                    let rest = rest.ok_or("there is no rest")?;
+                    let negated = part == Part::NegativeRest;
+                    lay_out(&mut g, scratch, rest, if negated { vec![minus.clone()] } else { Vec::new() })?
+                }
                 Part::Loss(o) => loss(o),
                 Part::Negative(o) => lay_out(&mut g, scratch, loss(o), vec![minus.clone()])?,
                 Part::Sum(o) => lay_out(&mut g, scratch, loss(o), vec![all.clone()])?,
@@ -159,6 +234,12 @@ fn attempt(p: &Program<'_>, module: &Module, place: &Place, labels: Index) -> Re
     let output = |&(value, is): &(Index, Part)| -> Option<Output> {
         match is {
             Part::Lse => solved.output("lse", 1, value, rows),
+            Part::Rest => solved.output("rest", 2, value, rows),
+            Part::NegativeRest => {
+                let mut o = solved.output("rest", 2, value, rows)?;
+                o.ops.insert(0, minus.clone());
+                Some(o)
+            }
             is if is != part => None,
             Part::Loss(_) => solved.output("loss", 0, value, rows),
             Part::Negative(_) => {
@@ -171,6 +252,8 @@ fn attempt(p: &Program<'_>, module: &Module, place: &Place, labels: Index) -> Re
     };
     let outputs: Vec<Output> = agreeing.iter().filter_map(output).collect();
     let args = bounds.iter().map(|b| operand(p, &solved, b)).collect::<Result<Vec<_>, _>>()?;
-    let kind = FusedKind::CrossEntropy { outside };
-    Ok(Found { rule: FORWARD, kind, operands: args, given: Vec::new(), outputs })
+    let rest = agreeing.iter().any(|t| matches!(t.1, Part::Rest | Part::NegativeRest));
+    let smoothing = if rest { Smoothing::Apart } else { smoothing };
+    let kind = FusedKind::CrossEntropy { outside, smoothing };
+    Ok((Found { rule: FORWARD, kind, operands: args, given: Vec::new(), outputs }, smoothing))
 }
