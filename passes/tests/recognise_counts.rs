@@ -32,6 +32,7 @@ const fn layer(fixture: &'static str, norm: Count, grad: Count) -> Expected {
 const EXPECTED: &[Expected] = &[
     layer("bert_flax_tiny", (4, 6), (4, 6)),
     layer("bert_padded_flax_tiny", (4, 6), (4, 6)),
+    rms("complex_rope_jax", (3, 5), (3, 5)),
     // Four a layer.
     rms("gemma2_torchax_l4_tiny", (9, 17), (9, 17)),
     // Before an attention and two feed-forwards, of queries and keys: all without a scale.
@@ -83,6 +84,7 @@ const fn lookups(fixture: &'static str, loss: Count, embedding: Count, grad: Cou
 const LOOKUPS: &[Lookups] = &[
     lookups("bert_flax_tiny", (1, 1), (3, 3), (3, 3)),
     lookups("bert_padded_flax_tiny", (1, 1), (3, 3), (3, 3)),
+    lookups("complex_rope_jax", (1, 1), (1, 1), (1, 1)),
     lookups("gates_smoothed_jax", (1, 1), (1, 1), (1, 1)),
     lookups("gemma2_torchax_l4_tiny", (1, 1), (1, 1), (1, 1)),
     lookups("gpt2_dropout_flax_tiny", (1, 1), (2, 2), (2, 2)),
@@ -127,6 +129,7 @@ struct Step {
 const STEPS: &[Step] = &[
     Step { fixture: "bert_flax_tiny", adamw: (26, 42), clip: (1, 1), route: (0, 0) },
     Step { fixture: "bert_padded_flax_tiny", adamw: (26, 42), clip: (1, 1), route: (0, 0) },
+    Step { fixture: "complex_rope_jax", adamw: (12, 21), clip: (1, 1), route: (0, 0) },
     Step { fixture: "gates_smoothed_jax", adamw: (10, 18), clip: (1, 1), route: (0, 0) },
     Step { fixture: "gemma2_torchax_l4_tiny", adamw: (24, 46), clip: (1, 1), route: (0, 0) },
     Step { fixture: "gpt2_dropout_flax_tiny", adamw: (16, 28), clip: (1, 1), route: (0, 0) },
@@ -180,6 +183,7 @@ const REST: &[Rest] = &[
     // One activation more in the head.
     Rest { activation: ("gelu", [3, 3]), ..rest("bert_flax_tiny", 2, 0, "gelu", 0) },
     Rest { activation: ("gelu", [3, 3]), ..rest("bert_padded_flax_tiny", 2, 0, "gelu", 0) },
+    rest("complex_rope_jax", 2, 0, "swiglu", 2),
     rest("gates_smoothed_jax", 2, 0, "swiglu", 0),
     rest("gemma2_torchax_l4_tiny", 4, 0, "geglu", 2),
     rest("gpt2_dropout_flax_tiny", 2, 0, "gelu", 0),

@@ -1,11 +1,11 @@
-//! Multiples by a number: of a negative, of a quotient, of a square. The number comes first, so that an update is found
+//! Multiples by a number: of a negative, of a square. The number comes first, so that an update is found
 //! whichever of its factors its author wrote it at.
 
 use super::{refuse, root_is};
 use crate::recognise::engine::{Applied, Builder, Match, Rule, Tag, WhyNot};
 use egg::Id;
 use msc_ir::Shape;
-use msc_ir::ops::binary::BinaryKind::{Divide, Multiply};
+use msc_ir::ops::binary::BinaryKind::Multiply;
 use msc_ir::ops::broadcast::BroadcastInDim;
 use msc_ir::ops::fused::Number;
 use msc_ir::ops::unary::UnaryKind::Negate;
@@ -14,7 +14,6 @@ use msc_ir::ops::unary::UnaryKind::Negate;
 pub fn rules() -> Vec<Rule> {
     vec![
         Rule::simple("negative-multiple", Tag::Exact, "(negate (multiply ?a:scalar ?x))", negative),
-        Rule::simple("multiple-over", Tag::Real, "(divide (multiply ?a:scalar ?x) ?y)", over),
         Rule::simple("multiple-times-itself", Tag::Real, "(multiply ?x (multiply ?a:const ?x))", square),
     ]
 }
@@ -43,14 +42,6 @@ fn negative(b: &mut Builder<'_>, m: &Match) -> Result<Applied, WhyNot> {
         (Number::Operand, None) => return Err(refuse("the factor is no number")),
     };
     let new = b.add(Multiply, &[minus, x])?;
-    root_is(b, m, new)
-}
-
-fn over(b: &mut Builder<'_>, m: &Match) -> Result<Applied, WhyNot> {
-    let (a, x, y) = (b.var(m, "a")?, b.var(m, "x")?, b.var(m, "y")?);
-    tensors(b, &[x, y])?;
-    let quotient = b.add(Divide, &[x, y])?;
-    let new = b.add(Multiply, &[a, quotient])?;
     root_is(b, m, new)
 }
 

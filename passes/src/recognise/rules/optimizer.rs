@@ -11,6 +11,7 @@ use crate::recognise::engine::{Applied, Builder, Count, Frame, Match, MultiOutpu
 use egg::Id;
 use msc_ir::DType;
 use msc_ir::ops::fused::{AdamW, Clipping, FusedKind, Number, PlainAdamW};
+use msc_ir::ops::unary::UnaryKind::Negate;
 
 /// What a step may make of its gradient before: nothing; a product with the factor of a clipping; a selection between
 /// the gradient and the clipped one, whose threshold of 1 is no factor of the program.
@@ -58,59 +59,99 @@ const UPDATE: &str = "(divide (divide (as ?first (add (multiply ?r1:scalar ?g) (
 /// m' / root.
 const FOLDED_UPDATE: &str = "(divide (as ?first (add ?m (multiply ?r1:scalar (subtract ?g ?m)))) ?root)";
 
-/// p + step·(m'/c / root), decayed apart.
-const KEPT: &str = "(add (multiply ?keep:const ?p) (multiply ?step:const ?u))";
-const APART: &str = "(add (add ?p (multiply ?step:const ?u)) (multiply ?less:const ?p))";
+/// lr·(m'/c) / root: the step is taken of the first moment.
+const SCALED_UPDATE: &str =
+    "(divide (multiply ?lr:scalar (divide (as ?first (add (multiply ?r1:scalar ?g) (multiply ?b1:scalar ?m)))
+    (broadcast_in_dim ?c))) ?root)";
 
 const DECAYED: &str = "(add ?u (multiply ?decay:scalar ?p))";
 
+/// The rules of one way to treat the gradient, their names ending alike: PyTorch's, and optax's or what has its form.
+macro_rules! usual {
+    ($suffix:literal, $root:expr, $folded_root:expr) => {
+        [
+            rule(
+                concat!("adamw", $suffix),
+                &[
+                    ("root", $root),
+                    ("u", UPDATE),
+                    ("w", DECAYED),
+                    ("new", "(add ?p (multiply ?step:scalar ?w))"),
+                ],
+                |b, m| apply(b, m, false),
+            ),
+            rule(
+                concat!("adam", $suffix),
+                &[("root", $root), ("u", UPDATE), ("new", "(add ?p (multiply ?step:scalar ?u))")],
+                |b, m| apply(b, m, false),
+            ),
+            rule(
+                concat!("adamw-folded", $suffix),
+                &[
+                    ("root", $folded_root),
+                    ("u", FOLDED_UPDATE),
+                    ("new", "(add (multiply ?keep:scalar ?p) ?u)"),
+                ],
+                |b, m| apply(b, m, true),
+            ),
+            rule(
+                concat!("adam-folded", $suffix),
+                &[("root", $folded_root), ("u", FOLDED_UPDATE), ("new", "(add ?p ?u)")],
+                |b, m| apply(b, m, true),
+            ),
+        ]
+    };
+}
+
+/// The same for steps as papers have them: what decays is kept apart from the update, and so is the step's size.
+macro_rules! apart {
+    ($suffix:literal, $root:expr) => {
+        [
+            rule(
+                concat!("adamw-kept", $suffix),
+                &[
+                    ("root", $root),
+                    ("u", UPDATE),
+                    ("new", "(add (multiply ?keep:const ?p) (multiply ?step:const ?u))"),
+                ],
+                |b, m| apply(b, m, false),
+            ),
+            rule(
+                concat!("adamw-scaled-kept", $suffix),
+                &[
+                    ("root", $root),
+                    ("u", SCALED_UPDATE),
+                    ("new", "(add (multiply ?keep:const ?p) (negate ?u))"),
+                ],
+                |b, m| apply(b, m, false),
+            ),
+            rule(
+                concat!("adamw-scaled-apart", $suffix),
+                &[
+                    ("root", $root),
+                    ("u", SCALED_UPDATE),
+                    ("new", "(add (add ?p (negate ?u)) (multiply ?less:const ?p))"),
+                ],
+                |b, m| apply(b, m, false),
+            ),
+            rule(
+                concat!("adam-scaled", $suffix),
+                &[("root", $root), ("u", SCALED_UPDATE), ("new", "(add ?p (negate ?u))")],
+                |b, m| apply(b, m, false),
+            ),
+        ]
+    };
+}
+
 /// The family. Steps that clip come first: of two that give the same values the first is taken.
 pub fn rules() -> Vec<Rule> {
-    const NAMES: [[&str; 6]; 4] = [
-        [
-            "adamw-by-factor",
-            "adamw-kept-by-factor",
-            "adamw-apart-by-factor",
-            "adam-by-factor",
-            "adamw-folded-by-factor",
-            "adam-folded-by-factor",
-        ],
-        [
-            "adamw-within-1",
-            "adamw-kept-within-1",
-            "adamw-apart-within-1",
-            "adam-within-1",
-            "adamw-folded-within-1",
-            "adam-folded-within-1",
-        ],
-        [
-            "adamw-within",
-            "adamw-kept-within",
-            "adamw-apart-within",
-            "adam-within",
-            "adamw-folded-within",
-            "adam-folded-within",
-        ],
-        ["adamw", "adamw-kept", "adamw-apart", "adam", "adamw-folded", "adam-folded"],
-    ];
     let mut all = Vec::new();
-    for (names, (root, folded_root)) in NAMES.into_iter().zip(ROOTS.into_iter().zip(FOLDED_ROOTS)) {
-        let plain = |name, rest: &[(&'static str, &'static str)]| {
-            rule(name, &[&[("root", root), ("u", UPDATE)], rest].concat(), |b, m| apply(b, m, false))
-        };
-        let folded = |name, new| {
-            let roots = [("root", folded_root), ("u", FOLDED_UPDATE), ("new", new)];
-            rule(name, &roots, |b, m| apply(b, m, true))
-        };
-        all.extend([
-            plain(names[0], &[("w", DECAYED), ("new", "(add ?p (multiply ?step:scalar ?w))")]),
-            plain(names[1], &[("new", KEPT)]),
-            plain(names[2], &[("new", APART)]),
-            plain(names[3], &[("new", "(add ?p (multiply ?step:scalar ?u))")]),
-            folded(names[4], "(add (multiply ?keep:scalar ?p) ?u)"),
-            folded(names[5], "(add ?p ?u)"),
-        ]);
-    }
+    all.extend(usual!("-by-factor", ROOTS[0], FOLDED_ROOTS[0]));
+    all.extend(apart!("-by-factor", ROOTS[0]));
+    all.extend(usual!("-within-1", ROOTS[1], FOLDED_ROOTS[1]));
+    all.extend(usual!("-within", ROOTS[2], FOLDED_ROOTS[2]));
+    all.extend(usual!("", ROOTS[3], FOLDED_ROOTS[3]));
+    all.extend(apart!("", ROOTS[3]));
     all
 }
 
@@ -150,7 +191,8 @@ fn apply(b: &mut Builder<'_>, m: &Match, folded: bool) -> Result<Applied, WhyNot
     for name in ["c", "d"] {
         inputs.push((name, b.var(m, name)?));
     }
-    let decay = if folded { None } else { decay_apart(b, m)? };
+    let step = step(b, m)?;
+    let decay = if folded { None } else { decay_apart(b, m, step.0.value())? };
     let mut number = |name, absent: f64| -> Result<Number, WhyNot> {
         if !m.vars.contains_key(name) {
             return Ok(Number::known(absent));
@@ -170,11 +212,12 @@ fn apply(b: &mut Builder<'_>, m: &Match, folded: bool) -> Result<Applied, WhyNot
                     Some(known) => Number::known(known),
                     None => number("decay", 0.0)?,
                 },
-                step: number("step", 1.0)?,
+                step: step.0,
             }),
         },
         clip: Clipping::None,
     };
+    inputs.extend(step.1.map(|scalar| ("step", scalar)));
     if m.vars.contains_key("f") {
         op.clip = Clipping::Factor;
         inputs.push(("f", b.var(m, "f")?));
@@ -202,9 +245,26 @@ fn apply(b: &mut Builder<'_>, m: &Match, folded: bool) -> Result<Applied, WhyNot
     Ok(Applied { unions, op: Some(MultiOutput { tuple, inputs, outputs }) })
 }
 
+/// The step's size, with its class where it is an operand: what the update is multiplied by.
+fn step(b: &mut Builder<'_>, m: &Match) -> Result<(Number, Option<Id>), WhyNot> {
+    if m.vars.contains_key("lr") {
+        return Ok(match b.number(m, "lr")? {
+            (Number::Known(lr), _) => (Number::known(-lr.get()), None),
+            (Number::Operand, scalar) => {
+                let scalar = scalar.ok_or_else(|| refuse("the step is no number"))?;
+                (Number::Operand, Some(b.add(Negate, &[scalar])?))
+            }
+        });
+    }
+    match m.vars.contains_key("step") {
+        true => b.number(m, "step"),
+        false => Ok((Number::known(1.0), None)),
+    }
+}
+
 /// The decay `d` with which `p + step·(u + d·p)` is what a step that decays apart makes: `keep·p + step·u`, or
 /// `p + step·u + less·p`. `None` if it does not.
-fn decay_apart(b: &Builder<'_>, m: &Match) -> Result<Option<f64>, WhyNot> {
+fn decay_apart(b: &Builder<'_>, m: &Match, step: Option<f64>) -> Result<Option<f64>, WhyNot> {
     let known = |name| match m.vars.contains_key(name) {
         true => Ok(b.number(m, name)?.0.value()),
         false => Ok(None),
@@ -214,6 +274,6 @@ fn decay_apart(b: &Builder<'_>, m: &Match) -> Result<Option<f64>, WhyNot> {
         (None, Some(less)) => less,
         (None, None) => return Ok(None),
     };
-    let decay = known("step")?.map(|step| less / step);
-    decay.filter(|d| d.is_finite()).map(Some).ok_or_else(|| refuse("the step is no number to decay by"))
+    let decay = step.map(|step| less / step).filter(|d| d.is_finite());
+    decay.map(Some).ok_or_else(|| refuse("the step is no number to decay by"))
 }

@@ -264,19 +264,7 @@ fn attempt(p: &Program<'_>, module: &Module, place: &Place) -> Result<Found, Str
                     match trial(p, &mut scratch, &solved, place, &kind, &bounds) {
                         Ok(Some(found)) => return Ok(found),
                         Ok(None) => {}
-                        Err(why) => {
-                            if std::env::var("DBG").is_ok() {
-                                eprintln!(
-                                    "rope {:?} {kind:?}: {why}; x {:?} t {:?} {:?} y {:?}",
-                                    place.shape,
-                                    dims,
-                                    first.0,
-                                    second.0,
-                                    solved.dims(place.y)
-                                );
-                            }
-                            last_error = why;
-                        }
+                        Err(why) => last_error = why,
                     }
                 }
             }
@@ -314,7 +302,14 @@ fn trial(
         for (at, v) in order.iter().zip(args) {
             in_order[*at] = v;
         }
-        let made = add_fused(&mut g, scratch, kind.clone(), &in_order)?;
+        // All pairs that there are in the trial, where all are rotated.
+        let mut kind = kind.clone();
+        if let (FusedKind::Rope { rotated, .. }, Some(last)) = (&mut kind, bounds[0].dims.last())
+            && place.shape.last() == Some(&*rotated)
+        {
+            *rotated = last.iter().map(|&a| size(a)).product();
+        }
+        let made = add_fused(&mut g, scratch, kind, &in_order)?;
         let results = results(&mut g, scratch, solved, size, &[place.y], |_| (made[0], &wide))?;
         g.set_results(results);
         Ok(g)

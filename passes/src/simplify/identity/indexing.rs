@@ -9,32 +9,50 @@ use msc_ir::ops::gather::Gather;
 use msc_ir::ops::scatter::Scatter;
 use msc_ir::ops::select::Select;
 use msc_ir::types::Shape;
+use smallvec::SmallVec;
 
 /// Ops between an index and what it is counted by; exporters have up to six.
 const MAX_STEPS: usize = 12;
 
-/// A component of index vectors that is its own place along a dimension of the indices.
+/// Index vectors all of whose components but one are their own places along dimensions of the indices.
 struct Paired {
-    /// The components that are left.
+    /// The component that is left.
     rest: ValueId,
-    /// The dimension of the indices.
-    along: usize,
-    /// Which component it was.
-    component: usize,
+    /// The operand's dimensions of the others, in order, each with the dimension of the indices.
+    pairs: SmallVec<[(usize, usize); 2]>,
 }
 
-/// The one component of two that counts along a dimension as long as the operand's is.
+impl Paired {
+    fn of_operand(&self) -> Shape {
+        self.pairs.iter().map(|p| p.0).collect()
+    }
+
+    fn of_indices(&self) -> Shape {
+        self.pairs.iter().map(|p| p.1).collect()
+    }
+}
+
+/// The components that count along a dimension as long as the operand's is, if they are all but one.
 fn paired(view: &View<'_>, shape: &Shape, indices: ValueId, vector: usize, map: &Shape) -> Option<Paired> {
-    let both = view.def(indices)?;
-    let (Op::Concatenate(c), &[a, b]) = (&both.op, both.operands.as_slice()) else { return None };
-    let size = |v: ValueId| view.ty(v).shape.get(vector).copied();
-    if c.dim != vector || size(a) != Some(1) || size(b) != Some(1) {
+    let all = view.def(indices)?;
+    let Op::Concatenate(c) = &all.op else { return None };
+    let single = |v: &ValueId| view.ty(*v).shape.get(vector) == Some(&1);
+    if c.dim != vector || all.operands.len() != map.len() || !all.operands.iter().all(single) {
         return None;
     }
-    [(a, b, 0), (b, a, 1)].into_iter().find_map(|(counts, rest, component)| {
-        let along = counted(view, counts, MAX_STEPS).filter(|&d| d != vector)?;
-        (view.ty(indices).shape[along] == shape[map[component]]).then_some(Paired { rest, along, component })
-    })
+    let mut pairs: SmallVec<[(usize, usize); 2]> = SmallVec::new();
+    let mut rest = None;
+    for (&v, &dim) in all.operands.iter().zip(map) {
+        let fits = |d: &usize| *d != vector && view.ty(indices).shape[*d] == shape[dim];
+        match counted(view, v, MAX_STEPS).filter(fits).filter(|d| pairs.iter().all(|p| p.1 != *d)) {
+            Some(along) => pairs.push((dim, along)),
+            None if rest.replace(v).is_some() => return None,
+            None => {}
+        }
+    }
+    pairs.sort_unstable();
+    let rest = rest.filter(|_| !pairs.is_empty())?;
+    Some(Paired { rest, pairs })
 }
 
 /// The dimension along which a value is the index.
@@ -72,27 +90,27 @@ fn counted(view: &View<'_>, v: ValueId, steps: usize) -> Option<usize> {
     }
 }
 
-/// A list without one of its elements.
-fn without(list: &Shape, value: usize) -> Shape {
-    list.iter().copied().filter(|&d| d != value).collect()
+/// A list without some of its elements.
+fn without(list: &Shape, some: &Shape) -> Shape {
+    list.iter().copied().filter(|d| !some.contains(d)).collect()
 }
 
 /// By a row and a place in it, where rows are counted.
 pub(super) fn gather(view: &View<'_>, op: &Gather, operands: &[ValueId]) -> Option<Rewrite> {
-    if !op.operand_batching_dims.is_empty() || op.start_index_map.len() != 2 {
+    if !op.operand_batching_dims.is_empty() {
         return None;
     }
     let shape = &view.ty(operands[0]).shape;
     let p = paired(view, shape, operands[1], op.index_vector_dim, &op.start_index_map)?;
-    let dim = op.start_index_map[p.component];
-    if !op.collapsed_slice_dims.contains(&dim) {
+    let dims = p.of_operand();
+    if !dims.iter().all(|d| op.collapsed_slice_dims.contains(d)) {
         return None;
     }
     let new = Gather {
-        collapsed_slice_dims: without(&op.collapsed_slice_dims, dim),
-        operand_batching_dims: [dim].into_iter().collect(),
-        start_indices_batching_dims: [p.along].into_iter().collect(),
-        start_index_map: without(&op.start_index_map, dim),
+        collapsed_slice_dims: without(&op.collapsed_slice_dims, &dims),
+        start_index_map: without(&op.start_index_map, &dims),
+        operand_batching_dims: dims,
+        start_indices_batching_dims: p.of_indices(),
         ..op.clone()
     };
     Rewrite::op(new, &[operands[0], p.rest])
@@ -100,20 +118,20 @@ pub(super) fn gather(view: &View<'_>, op: &Gather, operands: &[ValueId]) -> Opti
 
 /// The same of what is added or written there.
 pub(super) fn scatter(view: &View<'_>, op: &Scatter, operands: &[ValueId]) -> Option<Rewrite> {
-    if !op.input_batching_dims.is_empty() || op.scatter_dims_to_operand_dims.len() != 2 {
+    if !op.input_batching_dims.is_empty() {
         return None;
     }
     let shape = &view.ty(operands[0]).shape;
     let p = paired(view, shape, operands[1], op.index_vector_dim, &op.scatter_dims_to_operand_dims)?;
-    let dim = op.scatter_dims_to_operand_dims[p.component];
-    if !op.inserted_window_dims.contains(&dim) {
+    let dims = p.of_operand();
+    if !dims.iter().all(|d| op.inserted_window_dims.contains(d)) {
         return None;
     }
     let new = Scatter {
-        inserted_window_dims: without(&op.inserted_window_dims, dim),
-        input_batching_dims: [dim].into_iter().collect(),
-        scatter_indices_batching_dims: [p.along].into_iter().collect(),
-        scatter_dims_to_operand_dims: without(&op.scatter_dims_to_operand_dims, dim),
+        inserted_window_dims: without(&op.inserted_window_dims, &dims),
+        scatter_dims_to_operand_dims: without(&op.scatter_dims_to_operand_dims, &dims),
+        input_batching_dims: dims,
+        scatter_indices_batching_dims: p.of_indices(),
         ..op.clone()
     };
     Rewrite::op(new, &[operands[0], p.rest, operands[2]])
