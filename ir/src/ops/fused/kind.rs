@@ -74,7 +74,7 @@ pub enum FusedKind {
     /// (Vaswani et al., "Attention Is All You Need"; Ainslie et al., "GQA"):
     /// `q[B,H,S,h], k[B,K,T,h], v[B,K,T,w] (, operands of the form) → o[B,H,S,w], m[B,H,S], l[B,H,S]`
     /// with scores `s = form(q·kᵀ)`, `m = max s`, `l = Σ exp(s − m)` and `o = (exp(s − m)/l)·v`; a sink is one more score in
-    /// `m` and `l`.
+    /// `m` and `l`. Where the form's layout says so, q, k, v, o and their gradients have positions before heads, `[B,S,H,h]`.
     Attention(AttentionForm),
     /// Its gradient: `q, k, v (, operands of the form), dy[B,H,S,w], m, l (, o) → dq, dk, dv (, dsink)`. With `p = exp(s − m)/l`
     /// and `dp = dy·vᵀ`: `ds = p∘(dp − δ)`, where δ is `Σ dy∘o` over `w` with `output`, otherwise `Σ p∘dp` over keys

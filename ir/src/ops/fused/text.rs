@@ -4,9 +4,9 @@ use super::{
     Activation, AdamW, Clip, FusedKind, Lion, Load, Normalizer, Number, Outside, Route, Scalar, Sgd, Slots,
     Weighting,
 };
-use crate::attr::{AttrMap, AttrReader, AttrValue};
+use crate::attr::{AttrMap, AttrReader, AttrValue, word};
 use crate::error::{IrError, Result};
-use crate::ops::attention::AttentionForm;
+use crate::ops::attention::{AttentionForm, AttentionLayout};
 
 impl FusedKind {
     /// Reads the kind that `name` stands for, if it is one.
@@ -111,11 +111,9 @@ impl FusedKind {
                     m.insert("tanh", AttrValue::Bool(*function == Activation::GeluTanh));
                 }
             }
-            FusedKind::Attention(form) => {
-                m.insert("scores", AttrValue::Text(form.to_string()));
-            }
+            FusedKind::Attention(form) => set_form(m, form),
             FusedKind::AttentionGrad { form, output } => {
-                m.insert("scores", AttrValue::Text(form.to_string()));
+                set_form(m, form);
                 m.insert("output", AttrValue::Bool(*output));
             }
             FusedKind::Rope { interleaved, rotated, .. } => {
@@ -174,8 +172,21 @@ impl FusedKind {
 
 fn form(a: &mut AttrReader) -> Result<AttentionForm> {
     let text = a.text("scores")?;
-    AttentionForm::parse(&text)
-        .ok_or_else(|| IrError::attr(a.op(), "scores", format!("`{text}` names no steps of an attention")))
+    let form = AttentionForm::parse(&text)
+        .ok_or_else(|| IrError::attr(a.op(), "scores", format!("`{text}` names no steps of an attention")))?;
+    let layout = match a.has("layout") {
+        true => a.word_as("layout", AttentionLayout::from_name)?,
+        false => AttentionLayout::default(),
+    };
+    Ok(AttentionForm { layout, ..form })
+}
+
+/// The layout is written only where it is not the default.
+fn set_form(m: &mut AttrMap, form: &AttentionForm) {
+    m.insert("scores", AttrValue::Text(form.to_string()));
+    if form.layout != AttentionLayout::default() {
+        m.insert("layout", word(form.layout.name()));
+    }
 }
 
 /// A flag that is written only where it is set.
