@@ -4,7 +4,7 @@ use super::super::define;
 use super::super::extract::{Extracted, Outcome, Param};
 use super::chain::{is_layout, shorter};
 use super::islands::{Islands, Place};
-use super::laws::{Exchanged, Law, exchange};
+use super::laws::{Exchanged, Law, exchange, exchanged};
 use super::part::{Part, Plan};
 use super::{broken, dots};
 use crate::error::Result;
@@ -22,11 +22,13 @@ const MAX_CHAIN: usize = 8;
 /// The parts under construction.
 pub(super) struct Builder<'a> {
     module: &'a mut Module,
+    /// Only to see what layout is left: named ops keep their definitions, and the module stays as it is.
+    trial: bool,
     laws: BTreeMap<Place, &'a Law>,
     parts: Vec<Part<'a>>,
 }
 
-/// Builds the parts anew, the ops of `islands` exchanged.
+/// Builds the parts anew, the ops of `which` islands exchanged. A trial only shows what layout is left.
 ///
 /// # Errors
 /// [`crate::PassError::Broken`] if the parts do not fit together.
@@ -34,11 +36,11 @@ pub(super) fn build(
     module: &mut Module,
     old: &[Extracted],
     islands: &Islands,
-    which: &BTreeSet<usize>,
+    (which, trial): (&BTreeSet<usize>, bool),
 ) -> Result<Vec<Extracted>> {
     let places = which.iter().flat_map(|&i| &islands.all[i]);
     let laws = places.filter_map(|p| Some((*p, islands.laws.get(p)?))).collect();
-    let mut b = Builder { module, laws, parts: Vec::new() };
+    let mut b = Builder { module, trial, laws, parts: Vec::new() };
     for (at, part) in old.iter().enumerate() {
         b.part(at, part)?;
     }
@@ -79,7 +81,8 @@ impl<'a> Builder<'a> {
 
     /// A named op with its dimensions exchanged.
     fn named(&mut self, at: usize, id: OpId, law: &Law) -> Result<OpId> {
-        let d = self.parts[at].old.graph.op(id);
+        let old = &self.parts[at].old.graph;
+        let d = old.op(id);
         let mut operands: SmallVec<[ValueId; 3]> = SmallVec::new();
         for (&v, e) in d.operands.iter().zip(&law.operands) {
             operands.push(match e {
@@ -87,16 +90,21 @@ impl<'a> Builder<'a> {
                 Exchanged::Yes | Exchanged::Table => self.exchanged(at, v)?,
             });
         }
-        let types: Vec<TensorType> = operands.iter().map(|&v| self.parts[at].new.ty(v).clone()).collect();
-        let fused = defined(self.module, &law.kind, &types)?;
-        let op = OpId(self.parts[at].new.op_count() as u32);
+        let taken: Vec<TensorType> = operands.iter().map(|&v| self.parts[at].new.ty(v).clone()).collect();
+        let op: Op = match (self.trial, &d.op) {
+            (true, op) => op.clone(),
+            (false, _) => defined(self.module, &law.kind, &taken)?.into(),
+        };
+        let given = d.results.iter().zip(&law.results);
+        let given = given.map(|(&r, is)| if *is { exchanged(old.ty(r)) } else { old.ty(r).clone() });
         let part = &mut self.parts[at];
-        let results = part.new.add(self.module, fused, &operands, d.loc)?;
+        let new = OpId(part.new.op_count() as u32);
+        let results = part.new.add_typed(op, &operands, given.collect::<Vec<_>>(), d.loc);
         for ((old, new), is) in d.results.iter().zip(results).zip(&law.results) {
             let side = if *is { &mut part.exchanged } else { &mut part.plain };
             side[old.0 as usize] = Some(new);
         }
-        Ok(op)
+        Ok(new)
     }
 
     /// An op as it is, but for what a product takes transposed.

@@ -23,7 +23,7 @@ use super::engine::run::Run;
 use super::extract::Extraction;
 use crate::error::{PassError, Result};
 use build::build;
-use cost::total;
+use cost::{Cost, total};
 use islands::Islands;
 use msc_ir::Module;
 use std::collections::BTreeSet;
@@ -46,34 +46,25 @@ pub(super) fn cancel(
     shared: Shared<'_>,
 ) -> Result<()> {
     let islands = Islands::new(&extraction.parts);
-    let all: BTreeSet<usize> = (0..islands.all.len()).collect();
-    let mut ways = vec![BTreeSet::new()];
-    if !all.is_empty() {
-        ways.push(all.clone());
-    }
-    let mut best = (total(&extraction.parts, shared), BTreeSet::new(), None);
-    let mut attempt = |which: BTreeSet<usize>, best: &mut (_, _, _)| -> Result<()> {
-        let parts = build(module, &extraction.parts, &islands, &which)?;
-        let cost = total(&parts, shared);
-        if cost < best.0 {
-            *best = (cost, which, Some(parts));
-        }
-        Ok(())
+    let mut left = |which: &BTreeSet<usize>| -> Result<Cost> {
+        Ok(total(&build(module, &extraction.parts, &islands, (which, true))?, shared))
     };
-    for which in ways {
-        attempt(which, &mut best)?;
+    let mut best = (left(&BTreeSet::new())?, BTreeSet::new());
+    let number = islands.all.len();
+    let mut ways: Vec<BTreeSet<usize>> = vec![(0..number).collect()];
+    if number > 1 && number <= MOST_TRIED {
+        ways.extend((0..number).map(|i| BTreeSet::from([i])));
     }
-    if all.len() > 1 && all.len() <= MOST_TRIED {
-        for i in all {
-            let mut which = best.1.clone();
-            if !which.remove(&i) {
-                which.insert(i);
-            }
-            attempt(which, &mut best)?;
+    for change in ways {
+        let which: BTreeSet<usize> = best.1.symmetric_difference(&change).copied().collect();
+        let cost = left(&which)?;
+        if cost < best.0 {
+            best = (cost, which);
         }
     }
-    let (_, which, parts) = best;
-    if let Some(parts) = parts {
+    let (cost, which) = best;
+    if cost < total(&extraction.parts, shared) {
+        let parts = build(module, &extraction.parts, &islands, (&which, false))?;
         reasons::follow(module, (region, run), &extraction.parts, &islands, &which)?;
         extraction.parts = parts;
     }
