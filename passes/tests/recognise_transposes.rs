@@ -1,61 +1,24 @@
 //! Transposes between named operations: those of heads and positions around an attention and its rotations are gone where
 //! that moves less, stay where it does not, and no bit changes.
 
+#[path = "graphs/named.rs"]
+#[allow(dead_code)]
+mod named;
 mod recognised;
 
-use msc_ir::inline::inline;
-use msc_ir::interp::{Mode, run};
-use msc_ir::module::{Entry, ParamInfo, ResultInfo};
 use msc_ir::ops::attention::{AttentionForm, AttentionLayout, ScoreStep};
 use msc_ir::ops::dot_general::DotGeneral;
 use msc_ir::ops::fused::{Fused, FusedKind, Scalar};
-use msc_ir::ops::permute::Permute;
-use msc_ir::ops::reshape::Reshape;
-use msc_ir::{DType, Graph, LocId, Module, Op, Operation, Shape, Tensor, TensorType, ValueId, text};
-use msc_passes::recognise::check::random::Random;
-use msc_passes::recognise::{Report, define, recognise_graph};
-use recognised::{assert_reasons_hold, sites, small};
+use msc_ir::{DType, Op, Shape, ValueId};
+use msc_passes::recognise::define;
+use named::{Program, Recognised};
+use recognised::sites;
 
 /// Batch, positions, heads of queries and of keys, width of a head.
 const SIZES: [usize; 5] = [2, 6, 4, 2, 8];
 
-/// A program under construction, in named ops that [`Program::finish`] spells out.
-struct Program {
-    module: Module,
-    graph: Graph,
-}
-
+/// What a layer's attention is made of.
 impl Program {
-    fn new() -> Program {
-        Program { module: Module::new("m"), graph: Graph::new("main") }
-    }
-
-    fn param(&mut self, shape: &[usize]) -> ValueId {
-        self.graph.add_param(TensorType::new(DType::F32, shape.iter().copied()))
-    }
-
-    fn op(&mut self, op: impl Into<Op>, operands: &[ValueId]) -> ValueId {
-        self.graph.add1(&self.module, op, operands, LocId::UNKNOWN).expect("fits")
-    }
-
-    fn transpose(&mut self, v: ValueId, order: &[usize]) -> ValueId {
-        self.op(Permute::Transpose(Shape::from_slice(order)), &[v])
-    }
-
-    fn reshape(&mut self, v: ValueId, shape: &[usize]) -> ValueId {
-        self.op(Reshape { shape: Shape::from_slice(shape) }, &[v])
-    }
-
-    fn named(&mut self, kind: FusedKind, operands: &[ValueId]) -> Vec<ValueId> {
-        let types: Vec<TensorType> = operands.iter().map(|&v| self.graph.ty(v).clone()).collect();
-        let made = define::build(&mut self.module, &kind, &types).expect("defines");
-        let definition = self.module.define(kind.clone(), made);
-        self.graph
-            .add(&self.module, Fused { kind, definition }, operands, LocId::UNKNOWN)
-            .expect("fits")
-            .to_vec()
-    }
-
     /// `[B,S,n·h]` as heads: `[B,n,S,h]`.
     fn heads(&mut self, v: ValueId, n: usize) -> ValueId {
         let [b, s, .., h] = SIZES;
@@ -66,65 +29,19 @@ impl Program {
     fn attention(&mut self, q: ValueId, k: ValueId, v: ValueId) -> Vec<ValueId> {
         let band = ScoreStep::Band { lo: Some(0), hi: None, fill: Scalar::new(-1e9), add: false };
         let steps = vec![ScoreStep::Scale(Scalar::new(0.25)), band];
-        self.named(FusedKind::Attention(AttentionForm { steps, ..AttentionForm::default() }), &[q, k, v])
+        let kind = FusedKind::Attention(AttentionForm { steps, ..AttentionForm::default() });
+        self.named(kind.clone(), &[q, k, v], |module, types| define::build(module, &kind, types))
     }
 
     fn rope(&mut self, v: ValueId, cos: ValueId, sin: ValueId) -> ValueId {
         let rotated = SIZES[4];
-        self.named(FusedKind::Rope { interleaved: false, transposed: false, rotated }, &[v, cos, sin])[0]
-    }
-
-    /// The program in plain ops, and recognised; the same bits, and reasons that hold.
-    fn finish(mut self, results: &[ValueId]) -> Recognised {
-        self.graph.set_results(results.to_vec());
-        let plain =
-            inline(&self.module, &self.graph, |op| matches!(op, Op::Fused(_))).expect("spells it out");
-        let mut before = self.module;
-        let graph = before.add_graph(plain);
-        let (params, results) = (before.graph(graph).params().len(), before.graph(graph).results().len());
-        before.entries.push(Entry {
-            name: "train".into(),
-            graph,
-            params: (0..params)
-                .map(|i| ParamInfo { name: format!("p{i}"), ..ParamInfo::default() })
-                .collect(),
-            results: (0..results)
-                .map(|i| ResultInfo { name: format!("r{i}"), ..ResultInfo::default() })
-                .collect(),
-        });
-        before.drop_unreachable_graphs();
-        let graph = before.entry().expect("an entry").graph;
-        let mut module = before.clone();
-        let report = recognise_graph(&mut module, graph).expect("recognises");
-        let printed = text::print(&module);
-        msc_ir::verify::verify(&module).unwrap_or_else(|e| panic!("{e}\n{printed}"));
-        assert_eq!(text::print(&text::parse(&printed).expect("parses")), printed);
-        let mut rng = Random::new(11);
-        let inputs: Vec<Tensor> =
-            before.graph(graph).param_types().iter().map(|t| small(t, &mut rng)).collect();
-        for mode in [Mode::Spec, Mode::Wide] {
-            let a = run(&before, graph, &inputs, mode).expect("runs");
-            let b = run(&module, graph, &inputs, mode).expect("runs");
-            for (a, b) in a.iter().zip(&b) {
-                assert_eq!((a.ty(), a.data.to_f64s()), (b.ty(), b.data.to_f64s()), "{printed}");
-            }
-        }
-        assert_reasons_hold(&module, &report, 1e-12);
-        let graph = module.graph(graph).clone();
-        Recognised { graph, report }
+        let kind = FusedKind::Rope { interleaved: false, transposed: false, rotated };
+        self.named(kind.clone(), &[v, cos, sin], |module, types| define::build(module, &kind, types))[0]
     }
 }
 
-struct Recognised {
-    graph: Graph,
-    report: Report,
-}
-
+/// What became of it.
 impl Recognised {
-    fn count(&self, name: &str) -> usize {
-        self.graph.ops().filter(|(_, d)| d.op.name() == name).count()
-    }
-
     /// The layouts of its attentions, each of which has a reason that says the same.
     fn layouts(&self) -> Vec<AttentionLayout> {
         let of = |f: &Fused| match &f.kind {
@@ -229,26 +146,53 @@ fn grouped_heads_are_seen_through() {
     assert_eq!((r.layouts(), r.count("transpose")), (vec![AttentionLayout::Bsnd], 0));
 }
 
+/// The product of two matrices, summed over these dimensions.
+fn plain(lhs: usize, rhs: usize) -> DotGeneral {
+    DotGeneral {
+        lhs_batch: Shape::new(),
+        rhs_batch: Shape::new(),
+        lhs_contract: Shape::from_slice(&[lhs]),
+        rhs_contract: Shape::from_slice(&[rhs]),
+        dtype: DType::F32,
+    }
+}
+
 /// A product says itself which dimensions of its matrices are summed.
 #[test]
 fn products_take_matrices_as_they_are_stored() {
     let [b, s, n, _, h] = SIZES;
-    let plain = |lhs: &[usize], rhs: &[usize]| DotGeneral {
-        lhs_batch: Shape::new(),
-        rhs_batch: Shape::new(),
-        lhs_contract: Shape::from_slice(lhs),
-        rhs_contract: Shape::from_slice(rhs),
-        dtype: DType::F32,
-    };
     let mut p = Program::new();
     let (w, g) = (p.param(&[n * h, 5]), p.param(&[5, n * h]));
     let o = layer(&mut p, true);
     let wt = p.transpose(g, &[1, 0]);
-    let y = p.op(plain(&[2], &[0]), &[o, wt]);
+    let y = p.op(plain(2, 0), &[o, wt]);
     let rows = p.reshape(o, &[b * s, n * h]);
-    let turned = p.op(plain(&[0], &[1]), &[w, rows]);
+    let turned = p.op(plain(0, 1), &[w, rows]);
     let turned = p.transpose(turned, &[1, 0]);
     let r = p.finish(&[y, turned]);
     assert_eq!(r.count("transpose"), 0);
     assert_eq!(r.count("dot_general"), 2);
+}
+
+/// Rows of a batch are flattened for a product, and so is what comes of it: they need not be.
+#[test]
+fn rows_stay_in_their_dimensions() {
+    let [b, s, n, _, h] = SIZES;
+    for flat in [false, true] {
+        let mut p = Program::new();
+        let (x, w, dy) = (p.param(&[b, s, n * h]), p.param(&[n * h, 5]), p.param(&[b, s, 5]));
+        let o = layer(&mut p, true);
+        let rows = p.reshape(x, &[b * s, n * h]);
+        let product = p.op(plain(1, 0), &[rows, w]);
+        let y = p.reshape(product, &[b, s, 5]);
+        let dy = p.reshape(dy, &[b * s, 5]);
+        let dw = p.op(plain(0, 0), &[rows, dy]);
+        let mut results = vec![o, y, dw];
+        // Who takes the rows flat takes them flat.
+        results.extend(flat.then_some(product));
+        let r = p.finish(&results);
+        assert_eq!((r.count("dot_general"), r.count("transpose")), (2, 0));
+        let beside = r.count("reshape") - 6;
+        assert_eq!(beside, if flat { 2 } else { 0 });
+    }
 }

@@ -12,7 +12,7 @@ use msc_ir::ops::dot_general::DotGeneral;
 use msc_ir::ops::fused::{Fused, FusedKind};
 use msc_ir::ops::permute::Permute;
 use msc_ir::ops::reshape::Reshape;
-use msc_ir::{Graph, LocId, Module, Op, OpData, OpId, Shape, TensorType, ValueDef, ValueId};
+use msc_ir::{Graph, LocId, Module, Op, OpId, TensorType, ValueDef, ValueId};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -64,7 +64,19 @@ impl<'a> Builder<'a> {
                     self.parts[at].plain[d.results[0].0 as usize] = Some(new);
                     self.parts[at].new.def(new).map(|(op, _)| op)
                 }
-                None => Some(self.copied(at, id)?),
+                None => match &d.op {
+                    Op::DotGeneral(dot) => {
+                        let free = old.graph.value(d.results[0]).uses.iter();
+                        let free =
+                            free.map(|u| &old.graph.op(u.op).op).all(|op| matches!(op, Op::Reshape(_)));
+                        let free = free && !old.graph.results().contains(&d.results[0]);
+                        let ty = old.graph.ty(d.results[0]);
+                        let new = self.product(at, (dot.clone(), &d.operands), (ty, free), d.loc)?;
+                        self.parts[at].plain[d.results[0].0 as usize] = Some(new);
+                        self.parts[at].new.def(new).map(|(op, _)| op)
+                    }
+                    _ => Some(self.copied(at, id)?),
+                },
             };
             if let Some(op) = op {
                 self.parts[at].moved.insert(id, op);
@@ -107,19 +119,15 @@ impl<'a> Builder<'a> {
         Ok(new)
     }
 
-    /// An op as it is, but for what a product takes transposed.
+    /// An op as it is.
     fn copied(&mut self, at: usize, id: OpId) -> Result<OpId> {
         let d = self.parts[at].old.graph.op(id);
-        let mut operands: SmallVec<[ValueId; 3]> =
+        let operands: SmallVec<[ValueId; 3]> =
             d.operands.iter().map(|&v| self.plain(at, v)).collect::<Result<_>>()?;
-        let mut op = d.op.clone();
-        if let Op::DotGeneral(dot) = &mut op {
-            self.absorb(at, dot, &mut operands)?;
-        }
         let part = &mut self.parts[at];
         let new = OpId(part.new.op_count() as u32);
         let types = d.results.iter().map(|&r| part.old.graph.ty(r).clone());
-        let results = part.new.add_typed(op, &operands, types, d.loc);
+        let results = part.new.add_typed(d.op.clone(), &operands, types, d.loc);
         for (old, new) in d.results.iter().zip(results) {
             part.plain[old.0 as usize] = Some(new);
         }
@@ -137,11 +145,84 @@ impl<'a> Builder<'a> {
         let operands = &old.op(product).operands;
         let ranks = [old.ty(operands[0]).rank(), old.ty(operands[1]).rank()];
         let only = old.value(v).uses.len() == 1 && !old.results().contains(&v);
-        let Some(mut dot) = dots::turned(dot, ranks, order).filter(|_| only) else { return Ok(None) };
-        let mut operands: SmallVec<[ValueId; 3]> =
-            [operands[1], operands[0]].iter().map(|&v| self.plain(at, v)).collect::<Result<_>>()?;
-        self.absorb(at, &mut dot, &mut operands)?;
-        self.parts[at].new.add1(self.module, dot, &operands, d.loc).map(Some).map_err(Into::into)
+        let Some(dot) = dots::turned(dot, ranks, order).filter(|_| only) else { return Ok(None) };
+        self.product(at, (dot, &[operands[1], operands[0]]), (old.ty(d.results[0]), false), d.loc).map(Some)
+    }
+
+    /// A product of old values, of type `ty`, that takes its matrices as they are stored: transposed, and with rows in more
+    /// than one dimension. Where the result then has other dimensions, too, it is put into its shape, if it may be: if
+    /// that is all that is done with it, the two reshapes are one or none.
+    fn product(
+        &mut self,
+        at: usize,
+        (mut dot, operands): (DotGeneral, &[ValueId]),
+        (ty, may_split): (&TensorType, bool),
+        loc: LocId,
+    ) -> Result<ValueId> {
+        let mut places = [self.seen(at, operands[0])?, self.seen(at, operands[1])?];
+        let mut rows = [None, None];
+        for (side, place) in places.iter_mut().enumerate() {
+            while let Some((Op::Permute(Permute::Transpose(order)), base)) = self.made_of(*place)
+                && dots::absorb(&mut dot, side, order)
+            {
+                place.1 = base;
+            }
+            if let Some((Op::Reshape(_), base)) = self.made_of(*place) {
+                let g = &self.parts[place.0].new;
+                rows[side] = dots::merged(&g.ty(base).shape, &g.ty(place.1).shape).map(|m| (base, m));
+            }
+        }
+        let shapes = places.map(|(part, v)| self.parts[part].new.ty(v).shape.clone());
+        let ways = [[true, true], [true, false], [false, true]];
+        let split = ways.into_iter().find_map(|way| {
+            let side = |i: usize| match &rows[i] {
+                Some((base, merged)) if way[i] => {
+                    Some((merged.clone(), self.parts[places[i].0].new.ty(*base).shape.clone()))
+                }
+                None if way[i] => None,
+                _ => Some((dots::apart(shapes[i].len()), shapes[i].clone())),
+            };
+            let (l, r) = (side(0)?, side(1)?);
+            let (dot, same) = dots::split(&dot, [&l.0, &r.0], [&l.1, &r.1])?;
+            (same || may_split).then_some((dot, way))
+        });
+        if let Some((split, way)) = split {
+            dot = split;
+            for (i, place) in places.iter_mut().enumerate().filter(|(i, _)| way[*i]) {
+                place.1 = rows[i].as_ref().map_or(place.1, |r| r.0);
+            }
+        }
+        let mut values: SmallVec<[ValueId; 2]> = SmallVec::new();
+        for (part, v) in places {
+            values.push(if part == at { v } else { self.import(at, part, v)? });
+        }
+        let new = self.parts[at].new.add1(self.module, dot, &values, loc)?;
+        if self.parts[at].new.ty(new) == ty {
+            return Ok(new);
+        }
+        self.lay(at, Reshape { shape: ty.shape.clone() }.into(), new, loc)
+    }
+
+    /// An old value of a part: the part in which it is made, and which it is there.
+    fn seen(&mut self, at: usize, v: ValueId) -> Result<(usize, ValueId)> {
+        let known = self.parts[at].plain[v.0 as usize];
+        let import = known.and_then(|k| self.parts[at].imports.iter().find(|(_, p)| **p == k));
+        if let Some((&place, _)) = import {
+            return Ok(place);
+        }
+        match self.source(at, v) {
+            Some((from, w)) if known.is_none() && self.parts[from].plain[w.0 as usize].is_some() => {
+                Ok((from, self.plain(from, w)?))
+            }
+            _ => Ok((at, self.plain(at, v)?)),
+        }
+    }
+
+    /// The layout op that a new value of a part is made by, and what of.
+    fn made_of(&self, (part, v): (usize, ValueId)) -> Option<(&Op, ValueId)> {
+        let g = &self.parts[part].new;
+        let d = g.op(g.def(v)?.0);
+        is_layout(&d.op).then(|| (&d.op, d.operands[0]))
     }
 
     /// The value of an earlier part that an old value of a part is, if it is a parameter from there.
@@ -262,35 +343,6 @@ impl<'a> Builder<'a> {
         };
         self.parts[at].imports.insert((from, v), param);
         Ok(param)
-    }
-
-    /// What an operand of a product is a transpose of, here or in an earlier part, as a value of this part.
-    fn stored(&mut self, at: usize, v: ValueId) -> Result<Option<(Shape, ValueId)>> {
-        let transposed = |g: &Graph, v: ValueId| match g.def(v).map(|(op, _)| g.op(op)) {
-            Some(OpData { op: Op::Permute(Permute::Transpose(order)), operands, .. }) => {
-                Some((order.clone(), operands[0]))
-            }
-            _ => None,
-        };
-        if let Some(found) = transposed(&self.parts[at].new, v) {
-            return Ok(Some(found));
-        }
-        let import = self.parts[at].imports.iter().find(|(_, p)| **p == v).map(|(&k, _)| k);
-        let Some((from, w)) = import else { return Ok(None) };
-        let Some((order, base)) = transposed(&self.parts[from].new, w) else { return Ok(None) };
-        Ok(Some((order, self.import(at, from, base)?)))
-    }
-
-    /// Lets a product take what its operands are transposes of.
-    fn absorb(&mut self, at: usize, dot: &mut DotGeneral, operands: &mut [ValueId]) -> Result<()> {
-        for (side, v) in operands.iter_mut().enumerate() {
-            if let Some((order, base)) = self.stored(at, *v)?
-                && dots::absorb(dot, side, &order)
-            {
-                *v = base;
-            }
-        }
-        Ok(())
     }
 
     fn finish(self) -> Result<Vec<Extracted>> {

@@ -3,8 +3,9 @@
 //! Exporters transpose queries, keys and values to `[B,N,S,h]` and what comes of them back, around an attention and the
 //! rotations before it. Kernels take either order. After extraction, operations with a law ([`laws`]) that hand each other
 //! values form islands, over all parts of a region, as forward and backward share what was saved; an island takes the order
-//! in which the fewest elements are moved. Layout ops then cancel, products take their matrices as they are stored, and
-//! what a part keeps for a later one is kept in one shape. Nothing else changes: no bits do.
+//! in which the fewest elements are moved. Layout ops then cancel, products take their matrices as they are stored (transposed,
+//! with rows in more than one dimension), and what a part keeps for a later one is kept in one shape. Nothing else changes:
+//! no bits do.
 //!
 //! This is no rule of the e-graph: which order is best is seen only once it is known which operations stand, and every
 //! value in two orders would double the terms. Reasons follow, so that a replay runs the operation as it stands.
