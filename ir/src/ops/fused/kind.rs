@@ -16,6 +16,8 @@ pub enum FusedKind {
         eps: Number,
         /// Narrow floats: whether the scaled result is rounded, rather than `x·rstd` before it is scaled.
         late: bool,
+        /// Whether a residual is added first, and the sum is a result.
+        residual: bool,
     },
     /// Its gradient, with the residual stream's gradient added where `residual`:
     /// `dy[…,D], x[…,D], γ[D], rstd[…] (, r[…,D]) (, k[]) → dx[…,D], dγ[D]`,
@@ -32,7 +34,8 @@ pub enum FusedKind {
     },
     /// Layer norm over the last dimension `D`:
     /// `x[…,D] (, γ[D]) (, β[D]) (, eps[]) → y[…,D], rstd[…]` with `μ = Σx/D`, `rstd = (Σ(x−μ)²/D + eps)^-½`,
-    /// `y = γ·(x−μ)·rstd + β` (Ba, Kiros & Hinton, "Layer Normalization").
+    /// `y = γ·(x−μ)·rstd + β` (Ba, Kiros & Hinton, "Layer Normalization"). Where `residual`, the rows are a sum, as in
+    /// [`FusedKind::RmsNorm`]: `x[…,D] (, γ[D]) (, β[D]), r[…,D] (, eps[]) → y[…,D], rstd[…], h[…,D]`.
     LayerNorm {
         /// Added to the variance.
         eps: Number,
@@ -40,6 +43,8 @@ pub enum FusedKind {
         scale: bool,
         /// Whether β is an operand.
         shift: bool,
+        /// Whether a residual is added first, and the sum is a result.
+        residual: bool,
     },
     /// Its gradient, with the residual stream's gradient added where `residual`:
     /// `dy[…,D], x[…,D] (, γ[D]), rstd[…] (, r[…,D]) → dx[…,D] (, dγ[D]) (, dβ[D])`, with `g = γ·dy` and

@@ -12,7 +12,11 @@ impl FusedKind {
     /// Reads the kind that `name` stands for, if it is one.
     pub(super) fn read(name: &str, a: &mut AttrReader) -> Result<Option<FusedKind>> {
         Ok(Some(match name {
-            "rms_norm" => FusedKind::RmsNorm { eps: Number::read(a, "eps")?, late: flag(a, "late")? },
+            "rms_norm" => FusedKind::RmsNorm {
+                eps: Number::read(a, "eps")?,
+                late: flag(a, "late")?,
+                residual: flag(a, "residual")?,
+            },
             "rms_norm_grad" => FusedKind::RmsNormGrad {
                 residual: a.bool("residual")?,
                 late: flag(a, "late")?,
@@ -23,6 +27,7 @@ impl FusedKind {
                 eps: Number::read(a, "eps")?,
                 scale: a.bool("scale")?,
                 shift: a.bool("shift")?,
+                residual: flag(a, "residual")?,
             },
             "layer_norm_grad" => FusedKind::LayerNormGrad {
                 residual: a.bool("residual")?,
@@ -88,15 +93,16 @@ impl FusedKind {
     /// Writes the attributes that [`Self::read`] reads.
     pub(super) fn attrs(&self, m: &mut AttrMap) {
         match self {
-            FusedKind::RmsNorm { eps, late } => {
+            FusedKind::RmsNorm { eps, late, residual } => {
                 m.insert("eps", eps.attr());
-                set(m, &[("late", *late)]);
+                set(m, &[("late", *late), ("residual", *residual)]);
             }
             FusedKind::RmsNormGrad { residual, late, split, factor } => {
                 m.insert("residual", AttrValue::Bool(*residual));
                 set(m, &[("late", *late), ("split", *split), ("factor", *factor)]);
             }
-            FusedKind::LayerNorm { eps, scale, shift } => {
+            FusedKind::LayerNorm { eps, scale, shift, residual } => {
+                set(m, &[("residual", *residual)]);
                 m.insert("eps", eps.attr());
                 m.insert("scale", AttrValue::Bool(*scale));
                 m.insert("shift", AttrValue::Bool(*shift));

@@ -8,7 +8,8 @@ use msc_ir::{DType, Graph, IrError, Module, Result, TensorType, ValueId};
 
 /// `operands` tensors, and `numbers` scalars of the type that rows compute in.
 fn check(op: &str, types: &[TensorType], (operands, numbers): (usize, usize), late: bool) -> Result<()> {
-    let x = if operands == 2 { 0 } else { 1 };
+    // A norm takes x and γ, and perhaps a residual; its gradient takes dy before them.
+    let x = if operands <= 3 { 0 } else { 1 };
     let dtype = |t: &[TensorType]| t.get(x).map(|t| compute_type(t.dtype));
     let Some(types) = split_numbers(types, numbers, dtype) else {
         let what = format!("takes {operands} operands and {numbers} scalars, not {types:?}");
@@ -17,8 +18,7 @@ fn check(op: &str, types: &[TensorType], (operands, numbers): (usize, usize), la
     if types.len() != operands || types.iter().any(|t| !t.dtype.is_float()) {
         return Err(IrError::ty(op, format!("takes {operands} float operands, not {types:?}")));
     }
-    let x = &types[x];
-    let gamma = &types[if operands == 2 { 1 } else { 2 }];
+    let (x, gamma) = (&types[x], &types[x + 1]);
     let row = x.shape.last().copied();
     if row.is_none_or(|d| d < 2) || gamma.shape.as_slice() != [row.unwrap_or(0)] {
         return Err(IrError::ty(op, format!("scale {gamma} does not fit rows of {x}")));
@@ -36,14 +36,23 @@ fn check(op: &str, types: &[TensorType], (operands, numbers): (usize, usize), la
 /// Narrow floats are squared and summed in f32; `rstd` is f32. Where `late`, γ is f32 and y is rounded; otherwise x̂
 /// is rounded to the narrow type and then scaled in the type of γ, which y has.
 ///
+/// Where `residual`, a third operand `r[…,D]` is added to x first, in its type, and the sum `h[…,D]` is a third result.
+///
 /// # Errors
 /// If the types do not fit.
-pub fn forward(module: &mut Module, types: &[TensorType], eps: Number, late: bool) -> Result<Graph> {
-    check("rms_norm", types, (2, usize::from(eps.is_operand())), late)?;
+pub fn forward(
+    module: &mut Module,
+    types: &[TensorType],
+    eps: Number,
+    (late, residual): (bool, bool),
+) -> Result<Graph> {
+    let operands = 2 + usize::from(residual);
+    check("rms_norm", types, (operands, usize::from(eps.is_operand())), late)?;
     let wide = compute_type(types[0].dtype);
     let mut d = Definition::new(module, "rms_norm");
     let (x, gamma) = (d.param(&types[0]), d.param(&types[1]));
-    let mut operand = types.get(2).map(|t| d.param(t)).into_iter();
+    let (x, h) = d.summed(x, residual.then(|| &types[2]))?;
+    let mut operand = types.get(operands).map(|t| d.param(t)).into_iter();
     let xw = d.convert(x, wide)?;
     let full = d.ty(xw);
     let square = d.op(Multiply, &[xw, xw])?;
@@ -61,7 +70,7 @@ pub fn forward(module: &mut Module, types: &[TensorType], eps: Number, late: boo
     let scale = d.over_rows(gamma, &types[0])?;
     let y = d.op(Multiply, &[scale, normal])?;
     let y = if late { d.convert(y, types[0].dtype)? } else { y };
-    Ok(d.finish(vec![y, rstd]))
+    Ok(d.finish([y, rstd].into_iter().chain(h).collect()))
 }
 
 /// What the gradient takes beside dy, x, γ and rstd, and where it rounds.

@@ -192,9 +192,10 @@ fn forward_op<const LATE: bool>(b: &mut Builder<'_>, m: &Match) -> Result<Applie
     let gamma = weight(b, m, "gamma", x)?;
     let mut inputs = vec![("x", x.class), ("gamma", gamma)];
     let eps = epsilon(b, m, x, &mut inputs)?;
-    let kind = FusedKind::RmsNorm { eps, late: LATE };
+    let kind = FusedKind::RmsNorm { eps, late: LATE, residual: false };
     let args: Vec<egg::Id> = inputs.iter().map(|&(_, c)| c).collect();
-    let tuple = b.fused(kind, &args, |module, types| define::rms_norm::forward(module, types, eps, LATE))?;
+    let tuple =
+        b.fused(kind, &args, |module, types| define::rms_norm::forward(module, types, eps, (LATE, false)))?;
     let mut given = Given::default();
     give(b, m, "y", (tuple, 0), &x.labels, &mut given)?;
     give_rstd(b, m, x, tuple, &mut given)?;
