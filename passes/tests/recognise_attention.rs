@@ -263,8 +263,9 @@ fn batch_and_heads_split() {
     let graph = module.graph(module.entry().expect("an entry").graph);
     let mut seen = 0;
     for (f, rule) in recognised::fused_rules(&module, graph) {
-        // Keys are operand 1: [B,K,T,h].
-        for d in [0, 1] {
+        let (FusedKind::Attention(form) | FusedKind::AttentionGrad { form, .. }) = &f.kind else { continue };
+        // Keys are operand 1: [B,K,T,h] or [B,T,K,h].
+        for d in [0, form.layout.other().positions()] {
             for &factor in &rule.operands[1][d] {
                 assert_eq!(rule.factors[factor].kind, FactorKind::Pass, "{} dimension {d}", f.kind.name());
                 assert!(rule.operands.iter().filter(|o| o[d].contains(&factor)).count() >= 3);

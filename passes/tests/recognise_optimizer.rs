@@ -98,6 +98,62 @@ fn both_spellings() {
     assert_eq!(recognised(&fixed).0, 1);
 }
 
+/// As papers have it, or as it comes to one's mind: the step's size at the first moment or at the update, the decay in what
+/// is kept of the parameter or apart.
+#[test]
+fn steps_written_by_hand() {
+    let (common, _) = PLAIN.split_once("  %30 = ").expect("the update");
+    let end = "  return %35, %11, %18\n}\n";
+    let number =
+        |name: &str, x: &str| format!("  %{name} = constant {{value = splat f32[4,6] {x}}} : f32[4,6]\n");
+    let op = |name: &str, what: &str| format!("  %{name} = {what} : f32[4,6]\n");
+    let lr = [number("lr", "0.001"), op("s", "multiply %lr, %22"), op("30", "divide %s, %29")].concat();
+    let given = [
+        "  %lr = broadcast_in_dim %6 {dims = [], shape = [4, 6]} : f32[4,6]\n".to_string(),
+        op("s", "multiply %lr, %22"),
+        op("30", "divide %s, %29"),
+    ]
+    .concat();
+    let update =
+        [op("29b", "divide %22, %29"), number("lr", "0.001"), op("30", "multiply %lr, %29b")].concat();
+    let kept = |of: &str| [number("k", "0.9999"), op("31", &format!("multiply %k, {of}"))].concat();
+    let apart = |of: &str| {
+        [
+            op("31", "subtract %0, %30"),
+            number("d", "0.0001"),
+            op("32", &format!("multiply %d, {of}")),
+            op("35", "subtract %31, %32"),
+        ]
+        .concat()
+    };
+    // What is rounded differs, so f32 agrees to its digits only.
+    let bounds = Bounds { modes: &[(Mode::Spec, 1e-6), (Mode::Wide, 1e-12)], replay: 1e-6 };
+    let found = |rest: &[&str]| {
+        let source = [&[common], rest, &[end]].concat().concat();
+        sites(&recognised::recognised(&source, bounds).1, "adamw")
+    };
+    let minus = |of: &str| op("35", &format!("subtract {of}, %30"));
+    for sized in [&lr, &given, &update] {
+        assert_eq!(found(&[sized, &minus("%0")]), 1, "{sized}");
+    }
+    for sized in [&lr, &update] {
+        assert_eq!(found(&[sized, &kept("%0"), &minus("%31")]), 1, "{sized}");
+        // Another tensor decays.
+        assert_eq!(found(&[sized, &kept("%2"), &minus("%31")]), 0, "{sized}");
+    }
+    assert_eq!(found(&[&lr, &apart("%0")]), 1);
+    assert!(found(&[&lr, &apart("%2")]) <= 1, "the step may be found without it");
+    // A number times a gradient, times the gradient.
+    let source = PLAIN
+        .replace("  %13 = constant {value = splat f32[4,6] 0.05} : f32[4,6]\n", "")
+        .replace(
+            "  %12 = multiply %1, %1",
+            "  %13 = constant {value = splat f32[4,6] 0.05} : f32[4,6]\n  %12 = multiply %13, %1",
+        )
+        .replace("%14 = multiply %13, %12", "%14 = multiply %12, %1");
+    assert_eq!(sites(&recognised::recognised(&source, bounds).1, "adamw"), 1);
+}
+
 /// Decay in the gradient, and a step that is skipped where a number is not finite.
 #[test]
 fn decayed_gradients_and_skipped_steps() {

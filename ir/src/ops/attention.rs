@@ -44,6 +44,48 @@ impl ScoreStep {
     }
 }
 
+/// The order of dimensions of an attention's queries, keys and values, of its output, and of their gradients. Scores and
+/// what is made of them (`m`, `l`, masks, biases) have one order: `[B,N,S,…]`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+pub enum AttentionLayout {
+    /// Heads before positions: `[B,N,S,h]`.
+    #[default]
+    Bnsd,
+    /// Positions before heads: `[B,S,N,h]`, as the products that give them have it.
+    Bsnd,
+}
+
+impl AttentionLayout {
+    /// The other order.
+    pub fn other(self) -> AttentionLayout {
+        match self {
+            AttentionLayout::Bnsd => AttentionLayout::Bsnd,
+            AttentionLayout::Bsnd => AttentionLayout::Bnsd,
+        }
+    }
+
+    /// The dimension of positions.
+    pub fn positions(self) -> usize {
+        match self {
+            AttentionLayout::Bnsd => 2,
+            AttentionLayout::Bsnd => 1,
+        }
+    }
+
+    /// The name in the text form.
+    pub fn name(self) -> &'static str {
+        match self {
+            AttentionLayout::Bnsd => "bnsd",
+            AttentionLayout::Bsnd => "bsnd",
+        }
+    }
+
+    /// The layout of a name.
+    pub fn from_name(name: &str) -> Option<AttentionLayout> {
+        [AttentionLayout::Bnsd, AttentionLayout::Bsnd].into_iter().find(|l| l.name() == name)
+    }
+}
+
 /// An attention's form.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct AttentionForm {
@@ -67,6 +109,8 @@ pub struct AttentionForm {
     /// The gradient goes through the maximum that is subtracted from the scores, too, split among equal scores. What that
     /// adds is zero but for rounding.
     pub ties: bool,
+    /// The order of dimensions.
+    pub layout: AttentionLayout,
 }
 
 impl AttentionForm {
@@ -88,7 +132,8 @@ impl AttentionForm {
         of_steps + usize::from(self.sink) + usize::from(self.weighted)
     }
 
-    /// The form in words, for the text form: `scale 0.25; band 0 .. select -1e9; repeated`.
+    /// The form in words, for the text form: `scale 0.25; band 0 .. select -1e9; repeated`. The layout has an attribute of
+    /// its own.
     pub fn parse(text: &str) -> Option<AttentionForm> {
         let mut form = AttentionForm::default();
         let number = |w: &str| w.parse::<f64>().ok().filter(|x| !x.is_nan()).map(Scalar::new);
@@ -185,6 +230,7 @@ mod tests {
                 wide: true,
                 late: true,
                 ties: true,
+                ..AttentionForm::default()
             },
             AttentionForm::default(),
             AttentionForm { repeated: true, ..AttentionForm::default() },
@@ -200,5 +246,16 @@ mod tests {
         {
             assert_eq!(AttentionForm::parse(wrong), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn layouts_have_names_and_another_each() {
+        for layout in [AttentionLayout::Bnsd, AttentionLayout::Bsnd] {
+            assert_eq!(AttentionLayout::from_name(layout.name()), Some(layout));
+            assert_eq!(layout.other().other(), layout);
+            // Batch first and the width of a head last in either, positions and heads between.
+            assert_eq!(layout.positions() + layout.other().positions(), 3);
+        }
+        assert_eq!(AttentionLayout::from_name("sbnd"), None);
     }
 }

@@ -20,6 +20,7 @@ mod report;
 pub mod rules;
 mod sink;
 mod templates;
+mod transposes;
 pub mod why;
 
 pub use replay::{Compared, Replayer, Rounding, replay};
@@ -58,7 +59,7 @@ fn graph_region(
     let spec = PartSpec { graph, params };
     let (mut egraph, region) = Region::build(std::mem::take(module), &[spec]);
     let keep = vec![vec![true; region.parts[0].graph.results().len()]];
-    let outcome = rewrite(&mut egraph, &region, &keep, true, observer);
+    let outcome = rewrite(&mut egraph, &region, (&keep, true), &|_, _| false, observer);
     *module = std::mem::take(&mut egraph.analysis.module);
     let (run, mut extraction) = outcome?;
     let found = RegionReport::new(&region, &run, executed, &extraction.used);
@@ -76,8 +77,8 @@ fn graph_region(
 fn rewrite(
     egraph: &mut engine::term::Graph,
     region: &Region,
-    keep: &extract::Keep,
-    keep_params: bool,
+    (keep, keep_params): (&extract::Keep, bool),
+    shared: transposes::Shared<'_>,
     observer: Observer<'_>,
 ) -> Result<(engine::Run, extract::Extraction)> {
     let (normal, mut named) = (rules::normal_form(), rules::normal_form());
@@ -86,6 +87,7 @@ fn rewrite(
     rules::probes(egraph, region, &mut run);
     run.settle(egraph)?;
     observer(egraph, region, &run);
-    let extraction = extract::extract(egraph, region, &run, keep, keep_params)?;
+    let mut extraction = extract::extract(egraph, region, &run, keep, keep_params)?;
+    transposes::cancel(&mut egraph.analysis.module, (region, &mut run), &mut extraction, shared)?;
     Ok((run, extraction))
 }

@@ -93,8 +93,13 @@ fn template(
         (0..t.segments.len()).map(|i| spec((entry, graph), t, i, &mut bands)).collect();
     let keep = needed_outside(graph, t);
     let instances = t.instances;
+    let common: BTreeSet<(usize, usize)> = (0..t.segments.len())
+        .flat_map(|s| (0..t.segments[s].params.len()).map(move |p| (s, p)))
+        .filter(|&(s, p)| shared(graph, t, s, p).is_some())
+        .collect();
     let (mut egraph, region): (term::Graph, Region) = Region::build(std::mem::take(module), &specs);
-    let outcome = rewrite(&mut egraph, &region, &keep, false, observer);
+    let is_common = |part: usize, index: usize| common.contains(&(part, index));
+    let outcome = rewrite(&mut egraph, &region, (&keep, false), &is_common, observer);
     *module = std::mem::take(&mut egraph.analysis.module);
     let (run, extraction) = outcome?;
     let found = RegionReport::new(&region, &run, instances as u64, &extraction.used);

@@ -19,6 +19,8 @@ pub enum FusedKind {
         scale: bool,
         /// Narrow floats: whether the scaled result is rounded, rather than `x·rstd` before it is scaled.
         late: bool,
+        /// Whether a residual is added first, and the sum is a result.
+        residual: bool,
     },
     /// Its gradient, with the residual stream's gradient added where `residual`:
     /// `dy[…,D], x[…,D] (, γ[D]), rstd[…] (, r[…,D]) (, k[]) → dx[…,D] (, dγ[D])`,
@@ -37,7 +39,8 @@ pub enum FusedKind {
     },
     /// Layer norm over the last dimension `D`:
     /// `x[…,D] (, γ[D]) (, β[D]) (, eps[]) → y[…,D], rstd[…]` with `μ = Σx/D`, `rstd = (Σ(x−μ)²/D + eps)^-½`,
-    /// `y = γ·(x−μ)·rstd + β` (Ba, Kiros & Hinton, "Layer Normalization").
+    /// `y = γ·(x−μ)·rstd + β` (Ba, Kiros & Hinton, "Layer Normalization"). Where `residual`, the rows are a sum, as in
+    /// [`FusedKind::RmsNorm`]: `x[…,D] (, γ[D]) (, β[D]), r[…,D] (, eps[]) → y[…,D], rstd[…], h[…,D]`.
     LayerNorm {
         /// Added to the variance.
         eps: Number,
@@ -45,6 +48,8 @@ pub enum FusedKind {
         scale: bool,
         /// Whether β is an operand.
         shift: bool,
+        /// Whether a residual is added first, and the sum is a result.
+        residual: bool,
     },
     /// Its gradient, with the residual stream's gradient added where `residual`:
     /// `dy[…,D], x[…,D] (, γ[D]), rstd[…] (, r[…,D]) → dx[…,D] (, dγ[D]) (, dβ[D])`, with `g = γ·dy` and
@@ -81,7 +86,7 @@ pub enum FusedKind {
     /// (Vaswani et al., "Attention Is All You Need"; Ainslie et al., "GQA"):
     /// `q[B,H,S,h], k[B,K,T,h], v[B,K,T,w] (, operands of the form) → o[B,H,S,w], m[B,H,S], l[B,H,S]`
     /// with scores `s = form(q·kᵀ)`, `m = max s`, `l = Σ exp(s − m)` and `o = (exp(s − m)/l)·v`; a sink is one more score in
-    /// `m` and `l`.
+    /// `m` and `l`. Where the form's layout says so, q, k, v, o and their gradients have positions before heads, `[B,S,H,h]`.
     Attention(AttentionForm),
     /// Its gradient: `q, k, v (, operands of the form), dy[B,H,S,w], m, l (, o) → dq, dk, dv (, dsink)`. With `p = exp(s − m)/l`
     /// and `dp = dy·vᵀ`: `ds = p∘(dp − δ)`, where δ is `Σ dy∘o` over `w` with `output`, otherwise `Σ p∘dp` over keys

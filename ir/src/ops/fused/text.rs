@@ -4,9 +4,9 @@ use super::{
     Activation, AdamW, Clip, FusedKind, Lion, Load, Normalizer, Number, Outside, Route, Scalar, Sgd, Slots,
     Smoothing, Weighting,
 };
-use crate::attr::{AttrMap, AttrReader, AttrValue};
+use crate::attr::{AttrMap, AttrReader, AttrValue, word};
 use crate::error::{IrError, Result};
-use crate::ops::attention::AttentionForm;
+use crate::ops::attention::{AttentionForm, AttentionLayout};
 
 impl FusedKind {
     /// Reads the kind that `name` stands for, if it is one.
@@ -16,6 +16,7 @@ impl FusedKind {
                 eps: Number::read(a, "eps")?,
                 scale: !flag(a, "unscaled")?,
                 late: flag(a, "late")?,
+                residual: flag(a, "residual")?,
             },
             "rms_norm_grad" => FusedKind::RmsNormGrad {
                 residual: a.bool("residual")?,
@@ -28,6 +29,7 @@ impl FusedKind {
                 eps: Number::read(a, "eps")?,
                 scale: a.bool("scale")?,
                 shift: a.bool("shift")?,
+                residual: flag(a, "residual")?,
             },
             "layer_norm_grad" => FusedKind::LayerNormGrad {
                 residual: a.bool("residual")?,
@@ -96,15 +98,16 @@ impl FusedKind {
     /// Writes the attributes that [`Self::read`] reads.
     pub(super) fn attrs(&self, m: &mut AttrMap) {
         match self {
-            FusedKind::RmsNorm { eps, scale, late } => {
+            FusedKind::RmsNorm { eps, scale, late, residual } => {
                 m.insert("eps", eps.attr());
-                set(m, &[("unscaled", !*scale), ("late", *late)]);
+                set(m, &[("unscaled", !*scale), ("late", *late), ("residual", *residual)]);
             }
             FusedKind::RmsNormGrad { residual, scale, late, split, factor } => {
                 m.insert("residual", AttrValue::Bool(*residual));
                 set(m, &[("unscaled", !*scale), ("late", *late), ("split", *split), ("factor", *factor)]);
             }
-            FusedKind::LayerNorm { eps, scale, shift } => {
+            FusedKind::LayerNorm { eps, scale, shift, residual } => {
+                set(m, &[("residual", *residual)]);
                 m.insert("eps", eps.attr());
                 m.insert("scale", AttrValue::Bool(*scale));
                 m.insert("shift", AttrValue::Bool(*shift));
@@ -116,11 +119,9 @@ impl FusedKind {
             }
             FusedKind::Activation { function, gate } => function.attrs(*gate, None, m),
             FusedKind::ActivationGrad { function, gate, at_bound } => function.attrs(*gate, *at_bound, m),
-            FusedKind::Attention(form) => {
-                m.insert("scores", AttrValue::Text(form.to_string()));
-            }
+            FusedKind::Attention(form) => set_form(m, form),
             FusedKind::AttentionGrad { form, output } => {
-                m.insert("scores", AttrValue::Text(form.to_string()));
+                set_form(m, form);
                 m.insert("output", AttrValue::Bool(*output));
             }
             FusedKind::Rope { interleaved, rotated, .. } => {
@@ -184,8 +185,21 @@ impl FusedKind {
 
 fn form(a: &mut AttrReader) -> Result<AttentionForm> {
     let text = a.text("scores")?;
-    AttentionForm::parse(&text)
-        .ok_or_else(|| IrError::attr(a.op(), "scores", format!("`{text}` names no steps of an attention")))
+    let form = AttentionForm::parse(&text)
+        .ok_or_else(|| IrError::attr(a.op(), "scores", format!("`{text}` names no steps of an attention")))?;
+    let layout = match a.has("layout") {
+        true => a.word_as("layout", AttentionLayout::from_name)?,
+        false => AttentionLayout::default(),
+    };
+    Ok(AttentionForm { layout, ..form })
+}
+
+/// The layout is written only where it is not the default.
+fn set_form(m: &mut AttrMap, form: &AttentionForm) {
+    m.insert("scores", AttrValue::Text(form.to_string()));
+    if form.layout != AttentionLayout::default() {
+        m.insert("layout", word(form.layout.name()));
+    }
 }
 
 /// A flag that is written only where it is set.

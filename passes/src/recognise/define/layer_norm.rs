@@ -45,28 +45,32 @@ impl Definition<'_> {
 /// `x[…,D] (, γ[D]) (, β[D]) (, eps[]) → y[…,D], rstd[…]`: `μ = Σx/D`, `rstd = (Σ(x−μ)²/D + eps)^-½`,
 /// `y = γ·((x−μ)·rstd) + β`. Narrow floats are widened to f32, in which γ, β and `rstd` are; y is rounded.
 ///
+/// Where `residual`, an operand `r[…,D]` behind the weights is added to x first, in its type, and the sum `h[…,D]` is a
+/// third result.
+///
 /// # Errors
 /// If the types do not fit.
 pub fn forward(
     module: &mut Module,
     types: &[TensorType],
     eps: Number,
-    scale: bool,
-    shift: bool,
+    (scale, shift, residual): (bool, bool, bool),
 ) -> Result<Graph> {
     let numbers = usize::from(eps.is_operand());
     let dtype = |t: &[TensorType]| t.first().map(|t| compute_type(t.dtype));
     let Some(tensors) = split_numbers(types, numbers, dtype) else {
         return Err(IrError::ty("layer_norm", format!("eps is no scalar: {types:?}")));
     };
-    count("layer_norm", tensors, 1 + usize::from(scale) + usize::from(shift))?;
-    check("layer_norm", &tensors[0], &tensors[1..])?;
+    let plain = 1 + usize::from(scale) + usize::from(shift);
+    count("layer_norm", tensors, plain + usize::from(residual))?;
+    check("layer_norm", &tensors[0], &tensors[1..plain])?;
     let wide = compute_type(types[0].dtype);
     let mut d = Definition::new(module, "layer_norm");
-    let params: Vec<_> = types.iter().map(|t| d.param(t)).collect();
-    let mut weights = params[1..tensors.len()].iter().copied();
-    let mut operand = params[tensors.len()..].iter().copied();
-    let x = d.convert(params[0], wide)?;
+    let params: Vec<_> = types[..plain].iter().map(|t| d.param(t)).collect();
+    let (rows, h) = d.summed(params[0], tensors.get(plain))?;
+    let mut weights = params[1..].iter().copied();
+    let mut operand = types[tensors.len()..].iter().map(|t| d.param(t)).collect::<Vec<_>>().into_iter();
+    let x = d.convert(rows, wide)?;
     let full = d.ty(x);
     let centred = d.centred(x)?;
     let square = d.op(Multiply, &[centred, centred])?;
@@ -85,7 +89,7 @@ pub fn forward(
         y = d.op(Add, &[y, beta])?;
     }
     let y = d.convert(y, types[0].dtype)?;
-    Ok(d.finish(vec![y, rstd]))
+    Ok(d.finish([y, rstd].into_iter().chain(h).collect()))
 }
 
 /// What the gradient takes and gives beside dy, x, rstd and dx.

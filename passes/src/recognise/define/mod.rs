@@ -157,6 +157,18 @@ impl<'m> Definition<'m> {
         self.op(BroadcastInDim { shape: like.shape.clone(), dims }, &[v])
     }
 
+    /// The rows that a norm takes: x, or its sum with a residual, a further parameter; and the sum, if it is one.
+    pub(crate) fn summed(
+        &mut self,
+        x: ValueId,
+        residual: Option<&TensorType>,
+    ) -> Result<(ValueId, Option<ValueId>)> {
+        let Some(ty) = residual else { return Ok((x, None)) };
+        let r = self.param(ty);
+        let h = self.op(BinaryKind::Add, &[x, r])?;
+        Ok((h, Some(h)))
+    }
+
     /// One row `[D]` as `[…, D]`, of the shape of `like`.
     pub(crate) fn over_rows(&mut self, v: ValueId, like: &TensorType) -> Result<ValueId> {
         let dims = [like.rank() - 1].into_iter().collect();

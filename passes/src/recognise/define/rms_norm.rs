@@ -45,6 +45,8 @@ fn check(
 /// Narrow floats are squared and summed in f32; `rstd` is f32. Where `late`, γ is f32 and y is rounded; otherwise x̂
 /// is rounded to the narrow type and then scaled in the type of γ, which y has.
 ///
+/// Where `residual`, a third operand `r[…,D]` is added to x first, in its type, and the sum `h[…,D]` is a third result.
+///
 /// # Errors
 /// If the types do not fit.
 pub fn forward(
@@ -52,16 +54,16 @@ pub fn forward(
     types: &[TensorType],
     eps: Number,
     scale: bool,
-    late: bool,
+    (late, residual): (bool, bool),
 ) -> Result<Graph> {
-    let operands = 1 + usize::from(scale);
+    let operands = 1 + usize::from(scale) + usize::from(residual);
     check("rms_norm", types, (operands, usize::from(eps.is_operand())), (0, scale), late)?;
     let wide = compute_type(types[0].dtype);
     let mut d = Definition::new(module, "rms_norm");
-    let params: Vec<_> = types.iter().map(|t| d.param(t)).collect();
-    let x = params[0];
-    let gamma = params.get(1).copied().filter(|_| scale);
-    let mut operand = params[operands..].iter().copied();
+    let x = d.param(&types[0]);
+    let gamma = scale.then(|| d.param(&types[1]));
+    let (x, h) = d.summed(x, residual.then(|| &types[operands - 1]))?;
+    let mut operand = types[operands..].iter().map(|t| d.param(t)).collect::<Vec<_>>().into_iter();
     let xw = d.convert(x, wide)?;
     let full = d.ty(xw);
     let square = d.op(Multiply, &[xw, xw])?;
@@ -81,7 +83,7 @@ pub fn forward(
         y = d.op(Multiply, &[scale, normal])?;
     }
     let y = if late { d.convert(y, types[0].dtype)? } else { y };
-    Ok(d.finish(vec![y, rstd]))
+    Ok(d.finish([y, rstd].into_iter().chain(h).collect()))
 }
 
 /// What the gradient takes beside dy, x, γ and rstd, and where it rounds.

@@ -368,7 +368,13 @@ pub(crate) fn acyclic(graph: &Graph, region: &Region, op: &MultiOutput) -> std::
     Ok(())
 }
 
-fn reason(graph: &Graph, region: &Region, by: (&'static str, Tag), op: &MultiOutput) -> Option<Reason> {
+/// Why an op stands for values of the program, from the classes of its operands and results.
+pub(crate) fn reason(
+    graph: &Graph,
+    region: &Region,
+    by: (&'static str, Tag),
+    op: &MultiOutput,
+) -> Option<Reason> {
     let all = region.values_by_class(graph);
     let cut = |list: Vec<(&'static str, u32, Id)>| -> Vec<CutValue> {
         list.into_iter()

@@ -34,6 +34,7 @@ pub(super) struct Emitter<'g> {
     made: FxHashMap<Key, ValueId>,
     instances: BTreeMap<usize, SmallVec<[ValueId; 1]>>,
     pub(super) moved: BTreeMap<OpId, OpId>,
+    pub(super) named: BTreeMap<OpId, Id>,
 }
 
 impl<'g> Emitter<'g> {
@@ -53,6 +54,7 @@ impl<'g> Emitter<'g> {
             made: FxHashMap::default(),
             instances: BTreeMap::new(),
             moved: BTreeMap::new(),
+            named: BTreeMap::new(),
         }
     }
 
@@ -263,6 +265,7 @@ impl<'g> Emitter<'g> {
                     LocId::UNKNOWN => self.first_result_at(o),
                     known => known,
                 };
+                self.named.insert(OpId(self.out.op_count() as u32), self.selection.named[o].tuple);
                 let new = self.out.add(&self.graph.analysis.module, op, &operands, loc)?;
                 self.instances.insert(o, new);
                 self.projections(o)?;

@@ -61,6 +61,8 @@ pub struct Extracted {
     pub results: Vec<Outcome>,
     /// For each op of the old graph that stays, which it is now.
     pub moved: BTreeMap<OpId, OpId>,
+    /// For each op of the new graph that is a named one, its class.
+    pub named: BTreeMap<OpId, Id>,
 }
 
 /// The outcome for a region.
@@ -209,7 +211,7 @@ fn emit(
         }
         e.out.set_results(results);
         exports.push(exported);
-        done.push(Extracted { graph: e.out, params, results: outcomes, moved: e.moved });
+        done.push(Extracted { graph: e.out, params, results: outcomes, moved: e.moved, named: e.named });
     }
     Ok(Ok(done))
 }

@@ -4,7 +4,8 @@ use super::super::engine::region::Region;
 use super::super::engine::term::{Graph, Node};
 use super::select::{Choice, Key, Selection, Thing};
 use egg::Id;
-use msc_ir::Operation;
+use msc_ir::ops::fused::FusedKind;
+use msc_ir::{Op, Operation};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A named op that is not to be used: it does all that another of its kind used beside it does, and takes as
@@ -40,7 +41,7 @@ pub(super) fn repeated(graph: &Graph, region: &Region, s: &Selection) -> Option<
             let gives = |o: usize, x: &BTreeSet<Id>| gives(graph, region, s, (p, o), x);
             if let (Some(x), Some(y)) = (of(a), of(b))
                 && !x.is_disjoint(y)
-                && !two_of_one(s, a, b)
+                && !two_of_one(graph, s, a, b)
                 && (gives(a, x), b) < (gives(b, y), a)
             {
                 return Some(a);
@@ -52,10 +53,24 @@ pub(super) fn repeated(graph: &Graph, region: &Region, s: &Selection) -> Option<
 
 /// Whether two ops take one value first, and each takes something that the other does not: two norms of one value,
 /// which have its statistic in common.
-fn two_of_one(s: &Selection, a: usize, b: usize) -> bool {
-    let (a, b) = (&s.named[a].args, &s.named[b].args);
+fn two_of_one(graph: &Graph, s: &Selection, a: usize, b: usize) -> bool {
     let own = |x: &[Id], y: &[Id]| x.iter().any(|c| !y.contains(c));
-    a.first() == b.first() && own(a, b) && own(b, a)
+    let (x, y) = (&s.named[a].args, &s.named[b].args);
+    rows(graph, s, a) == rows(graph, s, b) && own(x, y) && own(y, x)
+}
+
+/// What an op takes first; of a norm with a residual the sum.
+fn rows(graph: &Graph, s: &Selection, o: usize) -> Option<Id> {
+    use FusedKind::{LayerNorm, RmsNorm};
+    let named = &s.named[o];
+    match graph.analysis.op(named.op) {
+        Op::Fused(f)
+            if matches!(f.kind, RmsNorm { residual: true, .. } | LayerNorm { residual: true, .. }) =>
+        {
+            graph.lookup(Node::Project { index: 2, tuple: [named.tuple] }).map(|c| graph.find(c))
+        }
+        _ => named.args.first().copied(),
+    }
 }
 
 /// For each op of several results the classes that are one of them.

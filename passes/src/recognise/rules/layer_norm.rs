@@ -247,10 +247,11 @@ fn forward(b: &mut Builder<'_>, m: &Match) -> Result<Applied, WhyNot> {
     let has = |name: &str| inputs.iter().any(|i| i.0 == name);
     let (scale, shift) = (has("gamma"), has("beta"));
     let eps = epsilon(b, m, x, &mut inputs)?;
-    let kind = FusedKind::LayerNorm { eps, scale, shift };
+    let kind = FusedKind::LayerNorm { eps, scale, shift, residual: false };
     let args: Vec<egg::Id> = inputs.iter().map(|&(_, c)| c).collect();
-    let tuple =
-        b.fused(kind, &args, |module, types| define::layer_norm::forward(module, types, eps, scale, shift))?;
+    let tuple = b.fused(kind, &args, |module, types| {
+        define::layer_norm::forward(module, types, eps, (scale, shift, false))
+    })?;
     let mut given = Given::default();
     give(b, m, "y", (tuple, 0), &x.labels, &mut given)?;
     give_rstd(b, m, x, tuple, &mut given)?;

@@ -16,6 +16,7 @@ mod norm;
 pub mod normal_form;
 pub mod optimizer;
 pub mod ragged;
+pub mod residual;
 pub mod rms_norm;
 pub mod rope;
 pub mod route;
@@ -66,6 +67,7 @@ pub(crate) fn probes(graph: &mut Graph, region: &Region, run: &mut Run) {
     clip::probe(graph, region, run);
     dropout::probe(graph, region, run);
     update::probe(graph, region, run);
+    residual::probe(graph, region, run);
 }
 
 /// The root is `new`.

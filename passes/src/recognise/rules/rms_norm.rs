@@ -259,10 +259,10 @@ fn forward_op<const LATE: bool>(b: &mut Builder<'_>, m: &Match) -> Result<Applie
         inputs.push(("gamma", weight(b, m, "gamma", x)?));
     }
     let eps = epsilon(b, m, x, &mut inputs)?;
-    let kind = FusedKind::RmsNorm { eps, scale, late: LATE };
+    let kind = FusedKind::RmsNorm { eps, scale, late: LATE, residual: false };
     let args: Vec<egg::Id> = inputs.iter().map(|&(_, c)| c).collect();
     let define = |module: &mut Module, types: &[TensorType]| {
-        define::rms_norm::forward(module, types, eps, scale, LATE)
+        define::rms_norm::forward(module, types, eps, scale, (LATE, false))
     };
     let tuple = b.fused(kind, &args, define)?;
     let mut given = Given::default();
