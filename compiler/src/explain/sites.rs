@@ -77,7 +77,10 @@ pub(super) fn by_region(e: &Examined) -> Vec<Vec<Site>> {
 }
 
 fn site(e: &Examined, region: &RegionReport, names: &Names<'_>, chains: &Chains, r: &Reason) -> Site {
-    let formulas = chains.formulas(r.rule);
+    let mut formulas = chains.formulas(r.rule);
+    if !formulas.is_empty() && r.outputs.iter().any(|o| o.name == "h") {
+        formulas.push("h = x + r, in the place of x".into());
+    }
     let mut mentions = Vec::new();
     let mut cut = |v: &CutValue| {
         let name = |v: &msc_passes::recognise::engine::At| names.value((v.part, v.value));

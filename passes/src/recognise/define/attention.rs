@@ -116,8 +116,8 @@ pub fn forward(module: &mut Module, types: &[TensorType], form: &AttentionForm) 
     let sizes = Sizes::check("attention", form, types, n)?;
     let mut d = Definition::new(module, "attention");
     let mut params: Vec<_> = types.iter().map(|t| d.param(t)).collect();
-    for i in 0..3 {
-        params[i] = d.laid_out(form, params[i])?;
+    for v in &mut params[..3] {
+        *v = d.laid_out(form, *v)?;
     }
     let scores = d.scores(form, sizes, params[0], params[1], &params[3..])?;
     let sink = d.sink(form, &params, &scores)?;

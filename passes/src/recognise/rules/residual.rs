@@ -113,15 +113,17 @@ fn added(
         ref kind => define::build(module, kind, types),
     })?;
     let inputs = names.into_iter().zip(args).collect();
+    let mut b = Builder::new(graph);
+    let given = [0, 1].map(|result| b.project(norm.op, result));
     // What the norm gives, in whichever layouts, this gives too.
-    let same = norm.outputs.iter().filter_map(|o| {
-        let at = o.values.first()?;
-        Some((o.name, o.result, region.class(graph, at.part, at.value)?))
+    let same = norm.outputs.iter().map(|o| {
+        let class = o.values.first().and_then(|at| region.class(graph, at.part, at.value));
+        (o.name, o.result, class.unwrap_or(given[usize::from(o.result > 0)]))
     });
     let outputs = same.chain([("h", 2, sum)]).collect();
     let mut b = Builder::new(graph);
     let mut unions: Vec<(Id, Id)> = vec![(sum, b.project(tuple, 2))];
-    unions.extend([0, 1].map(|result| (b.project(norm.op, result), b.project(tuple, result))));
+    unions.extend([0, 1].map(|i| (given[i], b.project(tuple, i as u32))));
     let op = MultiOutput { tuple, inputs, outputs };
     let by = (norm.rule, norm.tag);
     introduce_by(graph, region, by.0, (op, unions), |graph, op| reason(graph, region, by, op), run)
