@@ -14,12 +14,11 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Something that is emitted as a whole.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 enum Unit {
-    /// A class that no value of the program is.
-    Class(Id),
+    /// What no op of the program makes at its position: a result of a named op in another layout, or a class that no
+    /// value of the program is.
+    Term(u32, Thing),
     /// A named op.
     Named(usize),
-    /// A value that a named op gives through a layout op.
-    Layout(ValueId),
     /// An op of the program.
     Op(OpId),
 }
@@ -136,12 +135,10 @@ impl<'g> Emitter<'g> {
         match (self.selection.choices.get(&key)?, key.thing) {
             (Choice::Import(_), _) => None,
             (Choice::Named { op, layout: None, .. }, _) => Some(Unit::Named(*op)),
-            (Choice::Named { .. }, Thing::Value(v)) => Some(Unit::Layout(v)),
-            (_, Thing::Class(c)) => Some(Unit::Class(c)),
             (Choice::Own, Thing::Value(v)) => {
                 self.region.parts[self.part].graph.def(v).map(|(op, _)| Unit::Op(op))
             }
-            (Choice::Derived(..), Thing::Value(_)) => None,
+            _ => Some(Unit::Term(key.position, key.thing)),
         }
     }
 
@@ -158,14 +155,10 @@ impl<'g> Emitter<'g> {
                 };
                 g.op(op).operands.iter().map(|&v| key(v)).collect()
             }
-            Unit::Class(c) => {
-                let key = Key { part, position: 0, thing: Thing::Class(c) };
-                match self.selection.choices.get(&key) {
-                    Some(Choice::Derived(_, keys)) => keys.to_vec(),
-                    _ => Vec::new(),
-                }
-            }
-            Unit::Layout(_) => Vec::new(),
+            Unit::Term(position, thing) => match self.selection.choices.get(&Key { part, position, thing }) {
+                Some(Choice::Derived(_, keys)) => keys.to_vec(),
+                _ => Vec::new(),
+            },
         }
     }
 
@@ -194,8 +187,7 @@ impl<'g> Emitter<'g> {
             let mut before: SmallVec<[u32; 8]> =
                 self.takes(u).iter().filter_map(|k| makers.get(k).copied()).collect();
             let behind = match u {
-                Unit::Class(c) => self.behind(Thing::Class(c)),
-                Unit::Layout(v) => self.behind(Thing::Value(v)),
+                Unit::Term(position, thing) => self.behind(Key { part: self.part, position, thing }),
                 _ => None,
             };
             before.extend(behind.and_then(|b| index.get(&b).copied()));
@@ -228,12 +220,8 @@ impl<'g> Emitter<'g> {
     }
 
     /// The named op that a thing is a result of.
-    fn behind(&self, thing: Thing) -> Option<Unit> {
-        let position = match thing {
-            Thing::Value(v) => self.region.at(self.part, v).position,
-            Thing::Class(_) => 0,
-        };
-        match self.selection.choices.get(&Key { part: self.part, position, thing })? {
+    fn behind(&self, key: Key) -> Option<Unit> {
+        match self.selection.choices.get(&key)? {
             Choice::Named { op, .. } => Some(Unit::Named(*op)),
             _ => None,
         }
@@ -270,12 +258,8 @@ impl<'g> Emitter<'g> {
                 self.instances.insert(o, new);
                 self.projections(o)?;
             }
-            Unit::Layout(v) => {
-                let position = self.region.at(self.part, v).position;
-                self.layout(Key { part: self.part, position, thing: Thing::Value(v) }, loc_at(place))?;
-            }
-            Unit::Class(c) => {
-                let key = Key { part: self.part, position: 0, thing: Thing::Class(c) };
+            Unit::Term(position, thing) => {
+                let key = Key { part: self.part, position, thing };
                 match self.selection.choices.get(&key) {
                     Some(Choice::Derived(op, _)) => {
                         let op = self.graph.analysis.op(*op).clone();
@@ -283,7 +267,7 @@ impl<'g> Emitter<'g> {
                         self.made.insert(key, new);
                     }
                     Some(Choice::Named { .. }) => self.layout(key, loc_at(place))?,
-                    _ => return Err(broken("a class is to be made without a term")),
+                    _ => return Err(broken("a term is to be made of nothing")),
                 }
             }
         }

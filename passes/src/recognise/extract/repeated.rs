@@ -31,8 +31,9 @@ pub(super) fn repeated(graph: &Graph, region: &Region, s: &Selection) -> Option<
             if a == b || name(a) != name(b) {
                 continue;
             }
-            // Of two that differ in the order of their operands alone, one goes.
-            if (s.named[b].args.len(), b) < (s.named[a].args.len(), a)
+            // Of two that differ in the order of their operands alone, one goes. A norm of what a sum is of is another.
+            if sum(graph, s, a).is_some() == sum(graph, s, b).is_some()
+                && (s.named[b].args.len(), b) < (s.named[a].args.len(), a)
                 && s.named[b].args.iter().all(|x| s.named[a].args.contains(x))
             {
                 return Some(a);
@@ -61,16 +62,17 @@ fn two_of_one(graph: &Graph, s: &Selection, a: usize, b: usize) -> bool {
 
 /// What an op takes first; of a norm with a residual the sum.
 fn rows(graph: &Graph, s: &Selection, o: usize) -> Option<Id> {
+    sum(graph, s, o).or_else(|| s.named[o].args.first().copied())
+}
+
+/// The rows of a norm with a residual, which it gives too.
+fn sum(graph: &Graph, s: &Selection, o: usize) -> Option<Id> {
     use FusedKind::{LayerNorm, RmsNorm};
-    let named = &s.named[o];
-    match graph.analysis.op(named.op) {
-        Op::Fused(f)
-            if matches!(f.kind, RmsNorm { residual: true, .. } | LayerNorm { residual: true, .. }) =>
-        {
-            graph.lookup(Node::Project { index: 2, tuple: [named.tuple] }).map(|c| graph.find(c))
-        }
-        _ => named.args.first().copied(),
+    let Op::Fused(f) = graph.analysis.op(s.named[o].op) else { return None };
+    if !matches!(f.kind, RmsNorm { residual: true, .. } | LayerNorm { residual: true, .. }) {
+        return None;
     }
+    graph.lookup(Node::Project { index: 2, tuple: [s.named[o].tuple] }).map(|c| graph.find(c))
 }
 
 /// For each op of several results the classes that are one of them.

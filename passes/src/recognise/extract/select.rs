@@ -227,26 +227,30 @@ impl<'g> Selector<'g> {
             })
         };
         let mut out: Vec<_> = projections(class).map(|(o, i)| (o, i, None)).collect();
-        for n in &self.graph[class].nodes {
-            let Node::Op { op, args } = n else { continue };
-            let &[a] = args.as_slice() else { continue };
-            let elements = |c: Id| self.graph[c].data.types.first().map(|t| t.elements());
+        for (op, a) in self.led(class) {
+            out.extend(projections(a).map(|(o, i)| (o, i, Some(op))));
+        }
+        out
+    }
+
+    /// Classes that give a class when put through a layout op, a sum or a change of sign.
+    fn led(&self, class: Id) -> impl Iterator<Item = (OpRef, Id)> {
+        let elements = |c: Id| self.graph[c].data.types.first().map(|t| t.elements());
+        self.graph[class].nodes.iter().filter_map(move |n| {
+            let Node::Op { op, args } = n else { return None };
+            let &[a] = args.as_slice() else { return None };
+            let a = self.graph.find(a);
             let leads = match self.graph.analysis.op(*op) {
                 msc_ir::Op::Broadcast(_) | msc_ir::Op::Reshape(_) | msc_ir::Op::Permute(_) => {
                     elements(a) == elements(class)
                 }
                 // A result that the program has only summed, or with the other sign.
-                msc_ir::Op::Reduce(_) => !self.values.contains_key(&self.graph.find(a)),
-                msc_ir::Op::Unary(u) => {
-                    u.kind == UnaryKind::Negate && !self.values.contains_key(&self.graph.find(a))
-                }
+                msc_ir::Op::Reduce(_) => !self.values.contains_key(&a),
+                msc_ir::Op::Unary(u) => u.kind == UnaryKind::Negate && !self.values.contains_key(&a),
                 _ => false,
             };
-            if leads {
-                out.extend(projections(a).map(|(o, i)| (o, i, Some(*op))));
-            }
-        }
-        out
+            leads.then_some((*op, a))
+        })
     }
 
     fn named_choice(&mut self, part: usize, class: Id) -> Option<Choice> {
@@ -257,9 +261,19 @@ impl<'g> Selector<'g> {
             let n = &self.out.named[o];
             (!used, Reverse(n.gives), n.tensors, layout.is_some(), o, i, layout)
         });
-        let (op, index, layout) = best?;
-        self.instance(part, op);
-        Some(Choice::Named { op, index, layout })
+        if let Some((op, index, layout)) = best {
+            self.instance(part, op);
+            return Some(Choice::Named { op, index, layout });
+        }
+        // What a named op gives, with the other sign and in another layout.
+        let ready = |c: Id| {
+            let negated = |op: OpRef| matches!(self.graph.analysis.op(op), msc_ir::Op::Unary(_));
+            let all = self.candidates(c);
+            all.iter().any(|&(o, _, by)| self.out.named[o].part <= part && by.is_some_and(negated))
+        };
+        let found = self.led(class).find(|&(_, a)| !self.values.contains_key(&a) && ready(a));
+        let (op, a) = found?;
+        Some(Choice::Derived(op, [self.class_key(part, a)].into_iter().collect()))
     }
 
     fn instance(&mut self, part: usize, op: usize) {
