@@ -37,7 +37,8 @@ pub fn select(module: &Module, device: &DeviceSpec) -> Result<Selection> {
     let mut known: BTreeMap<Vec<u8>, Vec<KernelId>> = BTreeMap::new();
     for graph in msc_ir::ops::call::reachable(module) {
         for (_, data) in module.graph(graph).ops() {
-            let Op::Fused(Fused { kind, definition }) = &data.op else { continue };
+            let Op::Fused(fused) = &data.op else { continue };
+            let Fused { kind, definition } = &**fused;
             // An update writes over the state that it reads, which so far only interpreted instructions may.
             if s.specs.contains_key(definition) || kind.is_update() {
                 continue;

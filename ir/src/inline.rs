@@ -4,7 +4,6 @@ use crate::error::Result;
 use crate::graph::{Graph, OpId, ValueId};
 use crate::module::Module;
 use crate::op::Op;
-use crate::ops::fused::Fused;
 
 /// A graph in which the fused ops that `which` names are the ops that define them, at the fused op's place in the source.
 /// Parameters and results stay; fused ops inside of definitions do too.
@@ -19,7 +18,7 @@ pub fn inline(module: &Module, source: &Graph, which: impl Fn(&Op) -> bool) -> R
     }
     for (id, data) in source.ops() {
         let definition = match &data.op {
-            Op::Fused(Fused { definition, .. }) if which(&data.op) => *definition,
+            Op::Fused(fused) if which(&data.op) => fused.definition,
             _ => {
                 out.copy_op(source, id, &mut map)?;
                 continue;

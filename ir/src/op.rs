@@ -95,17 +95,23 @@ pub trait Operation {
     }
 }
 
+/// How an op is held: large ones apart, as a step has tens of thousands of small ones.
+macro_rules! held {
+    ($path:path) => { $path };
+    ($path:path, apart) => { Box<$path> };
+}
+
 macro_rules! op_set {
-    ($($(#[$doc:meta])* $variant:ident($path:path)),* $(,)?) => {
+    ($($(#[$doc:meta])* $variant:ident($path:path $(, $apart:ident)?)),* $(,)?) => {
         /// An operation with its attributes.
         #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
         pub enum Op {
-            $($(#[$doc])* $variant($path),)*
+            $($(#[$doc])* $variant(held!($path $(, $apart)?)),)*
         }
 
         $(impl From<$path> for Op {
             fn from(op: $path) -> Op {
-                Op::$variant(op)
+                Op::$variant(op.into())
             }
         })*
 
@@ -159,7 +165,7 @@ macro_rules! op_set {
                 let name = attrs.op().to_string();
                 $(if let Some(op) = <$path>::from_attrs(&name, &mut attrs, module)? {
                     attrs.finish()?;
-                    return Ok(Op::$variant(op));
+                    return Ok(op.into());
                 })*
                 Err(IrError::unsupported(name, "there is no op of this name"))
             }
@@ -195,19 +201,19 @@ op_set! {
     /// `concatenate`.
     Concatenate(ops::concatenate::Concatenate),
     /// `gather`.
-    Gather(ops::gather::Gather),
+    Gather(ops::gather::Gather, apart),
     /// `scatter` with a monoid or an overwriting update.
-    Scatter(ops::scatter::Scatter),
+    Scatter(ops::scatter::Scatter, apart),
     /// `scatter` by a graph.
-    ScatterBy(ops::scatter_by::ScatterBy),
+    ScatterBy(ops::scatter_by::ScatterBy, apart),
     /// `dot_general`.
-    DotGeneral(ops::dot_general::DotGeneral),
+    DotGeneral(ops::dot_general::DotGeneral, apart),
     /// Reduction by a monoid.
     Reduce(ops::reduce::Reduce),
     /// Reduction by a graph.
     ReduceBy(ops::reduce_by::ReduceBy),
     /// `reduce_window` and `select_and_scatter`.
-    Windowed(ops::window::Windowed),
+    Windowed(ops::window::Windowed, apart),
     /// `sort`.
     Sort(ops::sort::Sort),
     /// `map`.
@@ -215,7 +221,7 @@ op_set! {
     /// `reduce_precision`.
     ReducePrecision(ops::precision::ReducePrecision),
     /// `convolution`.
-    Convolution(ops::convolution::Convolution),
+    Convolution(ops::convolution::Convolution, apart),
     /// `cholesky` and `triangular_solve`.
     Triangular(ops::triangular::Triangular),
     /// `rng_bit_generator`.
@@ -235,5 +241,5 @@ op_set! {
     /// Collectives and the rank's own position.
     Collective(ops::collective::Collective),
     /// A named or generated operation with a definition.
-    Fused(ops::fused::Fused),
+    Fused(ops::fused::Fused, apart),
 }

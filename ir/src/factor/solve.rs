@@ -12,7 +12,6 @@ use crate::module::{GraphId, Module};
 use crate::op::{Op, Operation};
 use crate::ops::call::wires;
 use crate::ops::reduce::identity;
-use crate::ops::scatter::Scatter;
 use crate::types::TensorType;
 use smallvec::SmallVec;
 use std::collections::BTreeSet;
@@ -55,7 +54,8 @@ struct Scope {
 
 /// Whether an op is a scatter into a constant of its monoid's identity.
 fn is_neutral(module: &Module, graph: &Graph, data: &OpData) -> bool {
-    let Op::Scatter(Scatter { combine: Some(m), .. }) = data.op else { return false };
+    let Op::Scatter(scatter) = &data.op else { return false };
+    let Some(m) = scatter.combine else { return false };
     let Some((into, _)) = graph.def(data.operands[0]) else { return false };
     let Op::Constant(c) = graph.op(into).op else { return false };
     let e = identity(m, graph.ty(data.operands[0]).dtype).to_f64s();

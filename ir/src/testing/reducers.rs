@@ -193,6 +193,6 @@ fn scatter_by(r: &mut Rng) -> Case {
         one.inputs[2].clone(),
         again(r, &one.inputs[2]),
     ];
-    let numbers = crate::ops::scatter::Scatter { combine: None, ..numbers };
+    let numbers = crate::ops::scatter::Scatter { combine: None, ..*numbers };
     Case { module, op: ScatterBy { numbers, body }.into(), inputs }
 }

@@ -8,7 +8,6 @@ use crate::graph::{Graph, ValueId};
 use crate::location::{Loc, LocId};
 use crate::module::{AxisId, Entry, Member, Mesh, MeshAxis, Module, ParamInfo, ResultInfo, Sharding};
 use crate::op::Op;
-use crate::ops::fused::Fused;
 use crate::tensor::Storage;
 use crate::types::{Shape, TensorType};
 use std::collections::BTreeMap;
@@ -148,7 +147,7 @@ fn op(l: &mut Lexer, m: &mut Module, g: &mut Graph, values: &mut Vec<ValueId>) -
     let parsed =
         Op::from_attrs(AttrReader::new(name, attrs), m).map_err(|e| l.error_at(here, e.to_string()))?;
     let definition = match &parsed {
-        Op::Fused(Fused { kind, definition }) => Some((kind.clone(), *definition)),
+        Op::Fused(fused) => Some((fused.kind.clone(), fused.definition)),
         _ => None,
     };
     let results = g.add(m, parsed, &operands, loc).map_err(|e| l.error_at(here, e.to_string()))?;

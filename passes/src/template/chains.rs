@@ -173,21 +173,38 @@ impl Chains {
         votes
     }
 
-    /// The chains lined up for a range: those that have just as many members as it has instances start with it,
-    /// if an edge allows that.
+    /// The chains lined up for a range: those that have just as many members as it has instances start with it, if an
+    /// edge allows that; and longer ones that miss one end of it by one are moved by one, if they are more with what
+    /// they belong to then.
     pub fn fitted(&self, nodes: &Nodes<'_>, range: Range) -> Chains {
-        let fits = |c: usize| self.members[c].len() == range.instances() && self.first[c] != range.low;
+        let (low, n) = (range.low, range.instances());
+        let exact = |c: usize| (self.members[c].len() == n && self.first[c] != low).then_some(low);
+        let out = self.moved_to(nodes, &exact);
+        let longer = |c: usize| {
+            let own = out.range(c as u32);
+            let by = if own.high == range.high - 1 { 1 } else { -i32::from(own.low == low + 1) };
+            (by != 0 && out.members[c].len() > n).then_some(out.first[c] + by)
+        };
+        out.moved_to(nodes, &longer)
+    }
+
+    /// The chains with those that `to` gives a start moved there, together, if no fewer of their edges stay within an
+    /// instance; but for those that no edge allows it.
+    fn moved_to(&self, nodes: &Nodes<'_>, to: &dyn Fn(usize) -> Option<i32>) -> Chains {
+        let moved: Vec<(usize, i32)> =
+            (0..self.members.len()).filter_map(|c| to(c).map(|first| (c, first))).collect();
         let mut out = self.clone();
-        for c in (0..self.members.len()).filter(|&c| fits(c)) {
-            out.first[c] = range.low;
+        for &(c, first) in &moved {
+            out.first[c] = first;
         }
         // Backward chains that lack the first layer are not those of the layer before.
-        if out.within(&fits) < self.within(&fits) {
+        let some = |c: usize| to(c).is_some();
+        if out.within(&some) < self.within(&some) {
             return self.clone();
         }
         let placed: Vec<Option<i32>> = out.first.iter().copied().map(Some).collect();
-        for c in (0..self.members.len()).filter(|&c| fits(c)) {
-            if !self.votes(nodes, c as u32, &placed).contains_key(&range.low) {
+        for (c, first) in moved {
+            if !self.votes(nodes, c as u32, &placed).contains_key(&first) {
                 out.first[c] = self.first[c];
             }
         }

@@ -103,7 +103,7 @@ pub fn fused_rules(module: &Module, graph: &Graph) -> Vec<(Fused, FactorRule)> {
         let Op::Fused(f) = &data.op else { return None };
         let operands: Vec<&TensorType> = data.operands.iter().map(|&v| graph.ty(v)).collect();
         let results: Vec<TensorType> = data.results.iter().map(|&v| graph.ty(v).clone()).collect();
-        Some((f.clone(), f.factor_rule(&operands, &results, module)))
+        Some(((**f).clone(), f.factor_rule(&operands, &results, module)))
     };
     graph.ops().filter_map(|(_, data)| rule(data)).collect()
 }

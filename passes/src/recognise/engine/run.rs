@@ -436,7 +436,7 @@ impl Reason {
         })?;
         let name = seed(rule, &inputs);
         let seeds = [name, name.rotate_left(17) ^ 0x9e37_79b9_7f4a_7c15];
-        Some(Reason { rule, tag, op: graph.find(tuple), fused, inputs, outputs, seeds })
+        Some(Reason { rule, tag, op: graph.find(tuple), fused: *fused, inputs, outputs, seeds })
     }
 }
 

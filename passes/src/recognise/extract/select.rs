@@ -124,7 +124,7 @@ impl<'g> Selector<'g> {
             }
             let node = graph[tuple].nodes.iter().find_map(|n| match n {
                 Node::Op { op, args } => match graph.analysis.op(*op) {
-                    msc_ir::Op::Fused(f) if *f == r.fused => Some((*op, args.clone())),
+                    msc_ir::Op::Fused(f) if **f == r.fused => Some((*op, args.clone())),
                     _ => None,
                 },
                 _ => None,

@@ -51,7 +51,7 @@ fn of(graph: &Graph, r: &Reason) -> Option<(FusedKind, Id)> {
 fn operands(graph: &Graph, r: &Reason) -> Option<Vec<Id>> {
     graph[graph.find(r.op)].nodes.iter().find_map(|n| match n {
         Node::Op { op, args } => match graph.analysis.op(*op) {
-            Op::Fused(f) if *f == r.fused => Some(args.to_vec()),
+            Op::Fused(f) if **f == r.fused => Some(args.to_vec()),
             _ => None,
         },
         _ => None,

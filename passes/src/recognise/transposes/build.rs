@@ -71,7 +71,7 @@ impl<'a> Builder<'a> {
                             free.map(|u| &old.graph.op(u.op).op).all(|op| matches!(op, Op::Reshape(_)));
                         let free = free && !old.graph.results().contains(&d.results[0]);
                         let ty = old.graph.ty(d.results[0]);
-                        let new = self.product(at, (dot.clone(), &d.operands), (ty, free), d.loc)?;
+                        let new = self.product(at, ((**dot).clone(), &d.operands), (ty, free), d.loc)?;
                         self.parts[at].plain[d.results[0].0 as usize] = Some(new);
                         self.parts[at].new.def(new).map(|(op, _)| op)
                     }

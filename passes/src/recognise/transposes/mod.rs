@@ -52,7 +52,10 @@ pub(super) fn cancel(
     };
     let mut best = (left(&BTreeSet::new())?, BTreeSet::new());
     let number = islands.all.len();
-    let mut ways: Vec<BTreeSet<usize>> = vec![(0..number).collect()];
+    let mut ways: Vec<BTreeSet<usize>> = Vec::new();
+    if number > 0 {
+        ways.push((0..number).collect());
+    }
     if number > 1 && number <= MOST_TRIED {
         ways.extend((0..number).map(|i| BTreeSet::from([i])));
     }
