@@ -52,6 +52,8 @@ const LEFT: &[(&str, usize, usize)] = &[
     // Loops over experts, and the mask of their router.
     ("mixtral", 54, 41),
     ("moe_capacity", 21, 9),
+    // Parts of heads, which are cut, turned and joined; the shares of experts, from a mask.
+    ("mla", 28, 30),
     ("moe_ragged", 3, 6),
     // Biases of queries, keys and values; gradients that are widened.
     ("qwen2", 11, 22),

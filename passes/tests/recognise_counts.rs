@@ -59,6 +59,8 @@ const EXPECTED: &[Expected] = &[
     // Its literals, eps among them, are arguments.
     rms("llama_torchxla_tiny", (3, 5), (3, 5)),
     rms("llama_torchxla_tiny_const", (3, 5), (3, 5)),
+    // The first layer apart; of latents, too.
+    rms("mla_shared_jax", (7, 13), (7, 13)),
     rms("mixtral_aux_b8", (3, 5), (3, 5)),
     rms("mixtral_torchax_tiny", (3, 5), (3, 5)),
     // One a layer.
@@ -108,6 +110,7 @@ const LOOKUPS: &[Lookups] = &[
     lookups("llama_torchax_tiny", (1, 1), (1, 1), (1, 1)),
     lookups("llama_torchxla_tiny", (1, 1), (1, 1), (1, 1)),
     lookups("llama_torchxla_tiny_const", (1, 1), (1, 1), (1, 1)),
+    lookups("mla_shared_jax", (1, 1), (1, 1), (1, 1)),
     lookups("mixtral_aux_b8", (1, 1), (1, 1), (1, 1)),
     lookups("mixtral_torchax_tiny", (1, 1), (1, 1), (1, 1)),
     lookups("moe_capacity_jax", (1, 1), (1, 1), (1, 1)),
@@ -151,6 +154,7 @@ const STEPS: &[Step] = &[
     // Its literals are arguments.
     Step { fixture: "llama_torchxla_tiny", adamw: (12, 21), clip: (1, 1), route: (0, 0) },
     Step { fixture: "llama_torchxla_tiny_const", adamw: (12, 21), clip: (1, 1), route: (0, 0) },
+    Step { fixture: "mla_shared_jax", adamw: (27, 55), clip: (0, 0), route: (1, 3) },
     Step { fixture: "mixtral_aux_b8", adamw: (22, 41), clip: (1, 1), route: (1, 2) },
     Step { fixture: "mixtral_torchax_tiny", adamw: (22, 41), clip: (1, 1), route: (1, 2) },
     Step { fixture: "moe_capacity_jax", adamw: (8, 13), clip: (1, 1), route: (1, 2) },
@@ -214,6 +218,8 @@ const REST: &[Rest] = &[
         softmax: [2, 2],
         ..rest("mixtral_torchax_tiny", 2, 0, "swiglu", 2)
     },
+    // Three layers of experts beside a dense one, and a dense layer.
+    Rest { activation: ("swiglu", [7, 7]), softmax: [3, 3], ..rest("mla_shared_jax", 4, 0, "swiglu", 2) },
     Rest { attention: [0, 0], rope: [0, 0], softmax: [2, 2], ..rest("moe_capacity_jax", 2, 0, "swiglu", 2) },
     Rest { attention: [0, 0], rope: [0, 0], softmax: [2, 2], ..rest("moe_ragged_jax", 2, 0, "swiglu", 2) },
     rest("parallel_sinks_jax", 1, 0, "gelu", 2),
@@ -345,7 +351,9 @@ fn every_update_is_found() {
         // Of tokens in slots and of sorted ones, gate, up and down of two layers.
         let slots = if e.fixture == "moe_capacity_jax" { (1, 2) } else { (0, 0) };
         let sorted = if e.fixture == "moe_ragged_jax" { (1, 2) } else { (0, 0) };
-        let products = (3 * (slots.0 + sorted.0), 3 * (slots.1 + sorted.1));
+        // Where all experts see all tokens, only the product back has a matrix for each.
+        let back = if e.fixture == "mla_shared_jax" { (1, 3) } else { (0, 0) };
+        let products = (3 * (slots.0 + sorted.0) + back.0, 3 * (slots.1 + sorted.1) + back.1);
         let accumulates = usize::from(e.fixture == "llama_flax_scan_gradaccum_tiny");
         for (name, expected) in expected.into_iter().chain([
             ("sgd", (0, 0)),
