@@ -34,6 +34,9 @@ const UPDATES_WITH_MORE: &[&str] = &[
 const LEFT: &[(&str, usize, usize)] = &[
     // Embeddings' and heads' biases, and a mask of its own.
     ("bert", 49, 35),
+    ("complex", 5, 8),
+    // Operands of a gate that are neighbours.
+    ("gates", 9, 14),
     // Bits of three dropouts.
     ("gpt2_dropout", 89, 10),
     // Biases, and queries, keys and values that are one product.

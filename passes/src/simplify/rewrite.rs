@@ -27,6 +27,8 @@ pub(super) fn graph(module: &mut Module, id: GraphId, done: &mut Simplified) -> 
     let results = w.body(&source, &params)?;
     let mut new = w.graph;
     new.set_results(results);
+    // Of a deep step's graphs no more are held than two.
+    drop(source);
     module.set_graph(id, compact(&new)?);
     Ok(())
 }

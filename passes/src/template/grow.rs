@@ -93,7 +93,7 @@ impl Growth<'_, '_> {
         let (i, j) = (a as usize, b as usize);
         let free = a != b && self.shift.next[i] == NONE && self.shift.previous[j] == NONE;
         let alike = nodes.label[i] == nodes.label[j] && nodes.label[i] != LEAF;
-        if !free || !alike || !self.supported(a, b) {
+        if !free || !alike || !self.supported(a, b) || !self.of_one_tensor(a, b) {
             return;
         }
         // Instances follow each other in a line, not in a circle.
@@ -104,17 +104,11 @@ impl Growth<'_, '_> {
         self.paths[from as usize] = to;
         self.shift.next[i] = b;
         self.shift.previous[j] = a;
-        // Where layers meet in a sum over all tensors, what comes before the first layer stands where the last part of
-        // a layer does: tensors are no pair because their norms are.
-        let norm = nodes.scalar[i] && nodes.results(a).iter().all(|&r| nodes.graph.ty(r).dtype.is_float());
         for (v, w) in nodes.operands(a).iter().zip(nodes.operands(b)) {
             if v.number == w.number {
                 continue;
             }
             let (d, e) = (v.producer, w.producer);
-            if norm && !nodes.scalar[d as usize] {
-                continue;
-            }
             if v.result == w.result && nodes.label[d as usize] == nodes.label[e as usize] {
                 if self.shift.next[d as usize] != e {
                     self.push(Task::Pair(d, e));
@@ -126,6 +120,24 @@ impl Growth<'_, '_> {
         for (&v, &w) in nodes.results(a).iter().zip(nodes.results(b)) {
             self.push(Task::Users(v, w));
         }
+    }
+
+    /// Where layers meet in a sum over all tensors, what comes before the first layer stands where the last part of a
+    /// layer does, and the norms of two weights of one shape stand beside each other: norms are a pair because their
+    /// tensors are, and not the other way round.
+    fn of_one_tensor(&self, a: u32, b: u32) -> bool {
+        let nodes = self.nodes;
+        let norm = |n: u32| {
+            nodes.scalar[n as usize] && nodes.results(n).iter().all(|&r| nodes.graph.ty(r).dtype.is_float())
+        };
+        if !norm(a) {
+            return true;
+        }
+        let mut operands =
+            nodes.operands(a).iter().zip(nodes.operands(b)).filter(|(v, w)| v.number != w.number);
+        operands.all(|(v, w)| {
+            nodes.scalar[v.producer as usize] || self.shift.next[v.producer as usize] == w.producer
+        })
     }
 
     /// Whether no more operands speak against a pair than for it.
