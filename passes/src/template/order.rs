@@ -97,7 +97,7 @@ pub(super) fn order(candidate: &Candidate<'_, '_>, rank: &[Option<Rank>]) -> Res
             *k = (*k).max(nodes.position[candidate.chains.member(c, i) as usize]);
         }
         for j in 0..candidate.chains.links.count(c) {
-            edges.extend(candidate.from_outside(c, j).map(|(i, v)| {
+            edges.extend(candidate.taken_from_outside(c, j).map(|(i, v)| {
                 let v = representatives.outside(v.value, v.number);
                 (unit[nodes.producer(v).0 as usize], call(to, i))
             }));

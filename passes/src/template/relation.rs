@@ -115,7 +115,7 @@ impl<'a, 'g> Candidate<'a, 'g> {
     }
 
     /// The instances in which operand `index` of a chain's members is made outside the template, and what it is there.
-    pub fn from_outside(&self, chain: u32, index: usize) -> impl Iterator<Item = (i32, Operand)> + '_ {
+    pub fn taken_from_outside(&self, chain: u32, index: usize) -> impl Iterator<Item = (i32, Operand)> + '_ {
         let first = self.chains.first[chain as usize];
         let runs = self.chains.links.over(chain, index, self.places(chain));
         let some = runs.filter(move |r| match self.distance(r, first) {

@@ -155,7 +155,7 @@ impl<'a, 'b, 'g> Quotient<'a, 'b, 'g> {
                 pairs.extend(operands.iter().map(|v| (unit[v.producer as usize], c)));
             }
             for j in 0..candidate.chains.links.count(c) {
-                pairs.extend(candidate.from_outside(c, j).map(|(_, v)| (unit[v.producer as usize], c)));
+                pairs.extend(candidate.taken_from_outside(c, j).map(|(_, v)| (unit[v.producer as usize], c)));
                 if let Relation::Chain { chain, distance, .. } = candidate.relation(c, j) {
                     distances.entry((chain, c)).or_default().push(-distance);
                 }

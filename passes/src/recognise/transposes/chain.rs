@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn what_is_short_stays() {
         let heads = transpose(&[0, 2, 1, 3]);
-        assert_eq!(of(&[2, 3, 5, 7], &[heads.clone()]), None);
+        assert_eq!(of(&[2, 3, 5, 7], std::slice::from_ref(&heads)), None);
         assert_eq!(of(&[2, 3, 35], &[reshape(&[2, 3, 5, 7]), heads]), None);
         assert_eq!(of(&[4, 6], &[reshape(&[6, 4])]), None);
         // No common refinement: both stay.
