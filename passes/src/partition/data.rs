@@ -182,6 +182,7 @@ pub(super) fn attempt(
     let mut anchors = [Followed::at(experts.at.iter().copied()), Followed::at(data)];
     for round in 0..ROUNDS {
         let mut problem = Problem::new(&draft.module)?;
+        anchors.iter_mut().for_each(|followed| followed.forget_lost(&problem));
         if !anchors.iter().all(|followed| followed.identify(&mut problem)) {
             return Ok(None);
         }
@@ -243,6 +244,15 @@ impl Followed {
     /// The first place.
     pub fn first(&self) -> Option<&Anchor> {
         self.0.first()
+    }
+
+    /// Forgets places that have no such atom any more, if others have: where only what was set apart told blocks from what
+    /// is in them (of a whole that each rank takes its slice of), a value stays whole.
+    pub fn forget_lost(&mut self, problem: &Problem) {
+        let has = |a: &Anchor| a.atom(problem).is_some();
+        if self.0.iter().any(has) {
+            self.0.retain(has);
+        }
     }
 
     /// Makes the atoms of all places one; false if what is followed was lost.
