@@ -182,8 +182,13 @@ impl Chains {
         let out = self.moved_to(nodes, &exact);
         let longer = |c: usize| {
             let own = out.range(c as u32);
-            let by = if own.high == range.high - 1 { 1 } else { -i32::from(own.low == low + 1) };
-            (by != 0 && out.members[c].len() > n).then_some(out.first[c] + by)
+            let by = match own {
+                _ if own.instances() <= n => return None,
+                _ if own.high == range.high - 1 => 1,
+                _ if own.low == low + 1 => -1,
+                _ => return None,
+            };
+            Some(own.low + by)
         };
         out.moved_to(nodes, &longer)
     }

@@ -127,10 +127,8 @@ impl Growth<'_, '_> {
     /// tensors are, and not the other way round.
     fn of_one_tensor(&self, a: u32, b: u32) -> bool {
         let nodes = self.nodes;
-        let norm = |n: u32| {
-            nodes.scalar[n as usize] && nodes.results(n).iter().all(|&r| nodes.graph.ty(r).dtype.is_float())
-        };
-        if !norm(a) {
+        let is_float = |&r: &ValueId| nodes.graph.ty(r).dtype.is_float();
+        if !nodes.scalar[a as usize] || !nodes.results(a).iter().all(is_float) {
             return true;
         }
         let mut operands =
