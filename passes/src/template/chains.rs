@@ -120,9 +120,40 @@ impl Chains {
     /// The anchor's chain starts at instance 0. The others are placed one after another, always the one with most
     /// edges to those already placed, so that edges stay within an instance or go to the next one executed.
     fn line_up(&mut self, nodes: &Nodes<'_>, anchor: u32) {
-        let mut placed: Vec<Option<i32>> = vec![None; self.members.len()];
+        let placed = vec![None; self.members.len()];
+        self.line_up_from(nodes, placed, BTreeSet::from([(Reverse(0), anchor)]));
+    }
+
+    /// The chains lined up once more, by those that have just as many members as the range has instances; `None` if
+    /// they start with it already.
+    ///
+    /// Where what comes before the first layer looks like the end of one (two sums of embeddings like two residual
+    /// adds) an anchor alone may put the halves of a layer into different instances.
+    pub fn lined_up_for(&self, nodes: &Nodes<'_>, range: Range) -> Option<Chains> {
+        let n = range.instances();
+        let exact = |c: &usize| self.members[*c].len() == n;
+        if (0..self.members.len()).filter(exact).all(|c| self.first[c] == range.low) {
+            return None;
+        }
+        let placed = (0..self.members.len()).map(|c| exact(&c).then_some(range.low)).collect();
+        let mut out = self.clone();
+        out.line_up_from(nodes, placed, BTreeSet::new());
+        Some(out)
+    }
+
+    /// Places the chains that have no place yet; those in the queue, if any, come first.
+    fn line_up_from(
+        &mut self,
+        nodes: &Nodes<'_>,
+        mut placed: Vec<Option<i32>>,
+        mut queue: BTreeSet<(Reverse<u32>, u32)>,
+    ) {
         let mut edges = vec![0u32; placed.len()];
-        let mut queue: BTreeSet<(Reverse<u32>, u32)> = BTreeSet::from([(Reverse(0), anchor)]);
+        for e in placed.iter().zip(self.neighbours.iter()).filter(|(p, _)| p.is_some()).flat_map(|(_, e)| e) {
+            edges[e.other as usize] += 1;
+        }
+        let reached = |&c: &u32| placed[c as usize].is_none() && edges[c as usize] > 0;
+        queue.extend((0..placed.len() as u32).filter(reached).map(|c| (Reverse(edges[c as usize]), c)));
         while let Some((_, chain)) = queue.pop_first() {
             placed[chain as usize] = Some(self.best_first(nodes, chain, &placed));
             for e in &self.neighbours[chain as usize] {

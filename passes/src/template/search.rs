@@ -157,9 +157,21 @@ fn from_shift(nodes: &Nodes<'_>, shift: &Shift, anchor: u32, missed: &mut Option
 
 type Attempt = (Chains, Segments, Order);
 
-/// Cuts the chains over a range into segments, at the best place, and orders them.
+/// Cuts the chains over a range into segments, lined up as they are or, if that gives no whole layers, by those
+/// that have a member in each instance.
 fn attempt(nodes: &Nodes<'_>, chains: &Chains, range: Range) -> Result<Attempt, (Refusal, usize)> {
-    let chains = &chains.fitted(nodes, range);
+    let is_whole = |a: &Result<Attempt, _>| matches!(a, Ok((_, s, _)) if s.lost.is_none());
+    let first = cut_up(nodes, &chains.fitted(nodes, range), range);
+    if is_whole(&first) {
+        return first;
+    }
+    let Some(anew) = chains.lined_up_for(nodes, range) else { return first };
+    let second = cut_up(nodes, &anew, range);
+    if is_whole(&second) || first.is_err() && second.is_ok() { second } else { first }
+}
+
+/// Cuts lined up chains over a range into segments, at the best place, and orders them.
+fn cut_up(nodes: &Nodes<'_>, chains: &Chains, range: Range) -> Result<Attempt, (Refusal, usize)> {
     let mut candidate = Candidate::new(nodes, chains, range);
     let size = |c: &Candidate<'_, '_>| c.chosen().count() * range.instances();
     let covered = size(&candidate);
