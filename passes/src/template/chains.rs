@@ -46,6 +46,13 @@ impl Range {
         (self.high - self.low + 1) as usize
     }
 
+    /// The range less its last instance, its first one, and both, if two instances are left.
+    pub fn without_ends(self) -> impl Iterator<Item = Range> {
+        let cuts = [(0, 1), (1, 0), (1, 1)];
+        let shorter = cuts.map(|(low, high)| Range { low: self.low + low, high: self.high - high });
+        shorter.into_iter().filter(|r| r.high > r.low)
+    }
+
     pub fn holds(self, instance: i32) -> bool {
         (self.low..=self.high).contains(&instance)
     }

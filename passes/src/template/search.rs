@@ -132,27 +132,42 @@ fn from_class(
 fn from_shift(nodes: &Nodes<'_>, shift: &Shift, anchor: u32, missed: &mut Option<NearMiss>) -> Option<Found> {
     let chains = Chains::new(nodes, shift, anchor);
     let mut best: Option<Found> = None;
+    let mut refused: Option<(usize, Range)> = None;
     for (bound, range) in chains.ranges(nodes) {
         if best.as_ref().is_some_and(|b| b.reaches(bound)) {
             break;
         }
         match attempt(nodes, &chains, range) {
-            Ok((chains, segments, order)) => {
-                let recurrent = segments.recurrent.iter().filter(|(_, r)| **r).map(|(k, _)| *k).collect();
-                let (shift, rank, lost) = (shift.clone(), segments.rank, segments.lost);
-                let found = Found { shift, chains, range, rank, recurrent, lost, order };
-                if found.ops() >= SMALLEST_LAYER && best.as_ref().is_none_or(|b| found.is_better(b)) {
-                    best = Some(found);
-                }
-            }
+            Ok(a) => keep_better(&mut best, shift, range, a),
             Err((refusal, covered)) => {
+                if refused.is_none_or(|(most, _)| covered > most) {
+                    refused = Some((covered, range));
+                }
                 if missed.as_ref().is_none_or(|m| covered > m.covered) {
                     *missed = Some(NearMiss { shift: shift.clone(), refusal, covered });
                 }
             }
         }
     }
+    // A layer at an end may have all that the others have, and something between that they have not.
+    let refused = refused.filter(|_| best.as_ref().is_none_or(|b| b.lost.is_some()));
+    for range in refused.into_iter().flat_map(|(_, r)| r.without_ends()) {
+        if let Ok(a) = attempt(nodes, &chains, range) {
+            keep_better(&mut best, shift, range, a);
+        }
+    }
     best
+}
+
+/// Replaces the best template by a better one.
+fn keep_better(best: &mut Option<Found>, shift: &Shift, range: Range, attempt: Attempt) {
+    let (chains, segments, order) = attempt;
+    let recurrent = segments.recurrent.iter().filter(|(_, r)| **r).map(|(k, _)| *k).collect();
+    let (shift, rank, lost) = (shift.clone(), segments.rank, segments.lost);
+    let found = Found { shift, chains, range, rank, recurrent, lost, order };
+    if found.ops() >= SMALLEST_LAYER && best.as_ref().is_none_or(|b| found.is_better(b)) {
+        *best = Some(found);
+    }
 }
 
 type Attempt = (Chains, Segments, Order);
