@@ -165,6 +165,21 @@ fn near_misses() {
     }
 }
 
+/// A gradient of two parameters counts twice, and is used twice.
+#[test]
+fn a_gradient_of_two_parameters() {
+    let counted = SELECTED.replace("%8 = add %7, %5", "%30 = add %7, %5 : f32[]\n  %8 = add %30, %5");
+    assert_ne!(counted, SELECTED);
+    assert_eq!(recognised(&counted).0, 0, "no second parameter");
+    let used = counted.replace(
+        "  return %16, %21, %9",
+        "  %31 = subtract %22, %21 : f32[3]\n  %32 = subtract %23, %21 : f32[3]\n  return %16, %31, %32, %9",
+    );
+    let used =
+        used.replace("(%0: f32[4,6], %1: f32[3])", "(%0: f32[4,6], %1: f32[3], %22: f32[3], %23: f32[3])");
+    assert_eq!(recognised(&used).0, 1);
+}
+
 /// Norms that are only reported clip nothing.
 #[test]
 fn a_logged_norm_is_none() {

@@ -1,7 +1,8 @@
 //! Clipping of gradients by their global norm, as a probe.
 //!
-//! A root is taken for the norm of all gradients if what it is the root of is a sum of squares of tensors, each once,
-//! in whatever graphs they are made; if every tensor that something computed from the norm scales is one of them, and
+//! A root is taken for the norm of all gradients if what it is the root of is a sum of squares of tensors, in whatever
+//! graphs they are made, each once (or as often as it is the gradient of a parameter: biases that are added to the same
+//! sum share theirs); if every tensor that something computed from the norm scales is one of them, and
 //! every one of them is scaled; and if the scaled tensor is `g·min(1, max/(norm + eps))`, by numbers below, at and
 //! above the threshold. Threshold and epsilon are numbers of the program, or scalars of it, which get several values.
 
@@ -111,11 +112,20 @@ fn attempt(flow: &Flow<'_>, sum: ValueId) -> Result<Option<Site>, String> {
         return Err("the norm meets a scalar that is not known".into());
     }
     let covered: BTreeSet<Place> = by_source.keys().flat_map(|from| squares::pieces(flow, from)).collect();
-    if !covered.is_subset(&gradients) {
+    if !covered.iter().all(|c| gradients.contains_key(c)) {
         return Err("the norm scales a tensor that it is not the norm of".into());
     }
-    if covered != gradients {
+    if covered.len() != gradients.len() {
         return Err("the norm scales some of its tensors only".into());
+    }
+    let often = by_source.keys().filter_map(|from| {
+        let times = squares::pieces(flow, from).iter().map(|p| gradients[p]).max()?;
+        (times > 1).then_some((*from, times))
+    });
+    for (from, times) in often {
+        if times > scaled.takers(flow, from) {
+            return Err("the norm counts a tensor more often than it is used".into());
+        }
     }
     let terms: BTreeSet<&BTreeSet<TermId>> = by_source.values().collect();
     let (max, eps) = numbers(flow, &scaled, &terms, flow.ty(&total).dtype)

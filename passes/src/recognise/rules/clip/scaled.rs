@@ -155,6 +155,16 @@ impl Scaled {
         out
     }
 
+    /// How many ops take a tensor where it is scaled, at most in one way: as many as parameters that it is the gradient of.
+    pub fn takers(&self, flow: &Flow<'_>, tensor: &Place) -> usize {
+        let mut by_term: BTreeMap<TermId, usize> = BTreeMap::new();
+        for (at, (_, term)) in self.tensors.iter().filter(|(_, (from, _))| from == tensor) {
+            let users = flow.users(at).into_iter().filter(|u| !self.tensors.contains_key(u));
+            *by_term.entry(*term).or_default() += users.count();
+        }
+        by_term.into_values().max().unwrap_or(0)
+    }
+
     /// Whether an expression of the norm alone is zero.
     fn is_zero(&self, module: &Module, term: TermId) -> bool {
         let value = |n: &f64| self.terms.value(module, term, (n * n, 0.0), 0);

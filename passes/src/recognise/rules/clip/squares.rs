@@ -4,7 +4,7 @@ use super::flow::{Flow, Place};
 use msc_ir::ops::binary::BinaryKind;
 use msc_ir::ops::unary::UnaryKind;
 use msc_ir::{Monoid, Op};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What is summed over all elements of a value.
 enum Term {
@@ -14,10 +14,10 @@ enum Term {
     Square(Place),
 }
 
-/// The tensors whose squares, all of them, a value's elements add up to; `None` if it is no such sum, or holds a tensor
-/// twice.
-pub fn summed(flow: &Flow<'_>, sum: &Place) -> Option<BTreeSet<Place>> {
-    let mut out = BTreeSet::new();
+/// The tensors whose squares, all of them, a value's elements add up to, and how many times each; `None` if it is no
+/// such sum.
+pub fn summed(flow: &Flow<'_>, sum: &Place) -> Option<BTreeMap<Place, usize>> {
+    let mut out = BTreeMap::new();
     let mut todo = vec![Term::Plain(sum.clone())];
     while let Some(term) = todo.pop() {
         match term {
@@ -37,11 +37,7 @@ pub fn summed(flow: &Flow<'_>, sum: &Place) -> Option<BTreeSet<Place>> {
                         Some(next) => todo.push(Term::Square(next)),
                         None => match parts(flow, &at) {
                             Some(parts) => todo.extend(parts.into_iter().map(Term::Square)),
-                            None => {
-                                if !out.insert(at) {
-                                    return None;
-                                }
-                            }
+                            None => *out.entry(at).or_default() += 1,
                         },
                     },
                 }
