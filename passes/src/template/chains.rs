@@ -127,8 +127,9 @@ impl Chains {
     /// The anchor's chain starts at instance 0. The others are placed one after another, always the one with most
     /// edges to those already placed, so that edges stay within an instance or go to the next one executed.
     fn line_up(&mut self, nodes: &Nodes<'_>, anchor: u32) {
-        let placed = vec![None; self.members.len()];
-        self.line_up_from(nodes, placed, BTreeSet::from([(Reverse(0), anchor)]));
+        let mut placed = vec![None; self.members.len()];
+        placed[anchor as usize] = Some(0);
+        self.line_up_from(nodes, placed, |_| false);
     }
 
     /// The chains lined up once more, by those that have just as many members as the range has instances; `None` if
@@ -142,33 +143,38 @@ impl Chains {
         if (0..self.members.len()).filter(exact).all(|c| self.first[c] == range.low) {
             return None;
         }
-        let placed = (0..self.members.len()).map(|c| exact(&c).then_some(range.low)).collect();
+        // Parameters come from outside, in whatever instance: they follow the ops.
+        let late = |c: usize| !self.is_op(nodes, c);
+        let placed = (0..self.members.len()).map(|c| (exact(&c) && !late(c)).then_some(range.low)).collect();
         let mut out = self.clone();
-        out.line_up_from(nodes, placed, BTreeSet::new());
+        out.line_up_from(nodes, placed, late);
         Some(out)
     }
 
-    /// Places the chains that have no place yet; those in the queue, if any, come first.
+    /// Places the chains that have no place yet and an edge to those that have; those that are `late` last.
     fn line_up_from(
         &mut self,
         nodes: &Nodes<'_>,
         mut placed: Vec<Option<i32>>,
-        mut queue: BTreeSet<(Reverse<u32>, u32)>,
+        late: impl Fn(usize) -> bool,
     ) {
         let mut edges = vec![0u32; placed.len()];
-        for e in placed.iter().zip(self.neighbours.iter()).filter(|(p, _)| p.is_some()).flat_map(|(_, e)| e) {
+        let key = |chain: u32, edges: u32| (late(chain as usize), Reverse(edges), chain);
+        let start: Vec<u32> = (0..placed.len() as u32).filter(|&c| placed[c as usize].is_some()).collect();
+        for e in start.iter().flat_map(|&c| &self.neighbours[c as usize]) {
             edges[e.other as usize] += 1;
         }
-        let reached = |&c: &u32| placed[c as usize].is_none() && edges[c as usize] > 0;
-        queue.extend((0..placed.len() as u32).filter(reached).map(|c| (Reverse(edges[c as usize]), c)));
-        while let Some((_, chain)) = queue.pop_first() {
+        let reached = |c: &u32| placed[*c as usize].is_none() && edges[*c as usize] > 0;
+        let reached = (0..placed.len() as u32).filter(reached);
+        let mut queue: BTreeSet<_> = reached.map(|c| key(c, edges[c as usize])).collect();
+        while let Some((.., chain)) = queue.pop_first() {
             placed[chain as usize] = Some(self.best_first(nodes, chain, &placed));
             for e in &self.neighbours[chain as usize] {
                 if placed[e.other as usize].is_none() {
                     let n = &mut edges[e.other as usize];
-                    queue.remove(&(Reverse(*n), e.other));
+                    queue.remove(&key(e.other, *n));
                     *n += 1;
-                    queue.insert((Reverse(*n), e.other));
+                    queue.insert(key(e.other, *n));
                 }
             }
         }

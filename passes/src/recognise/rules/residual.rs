@@ -15,7 +15,10 @@ use std::collections::BTreeSet;
 
 /// Gives each norm whose rows are a sum the addition, too: the first of those that take one sum.
 pub fn probe(graph: &mut Graph, region: &Region, run: &mut Run) {
-    let mut taken: BTreeSet<Id> = BTreeSet::new();
+    // What another op gives is no sum that is left to add up: rows that a rotation gives are one by its spelling only.
+    let values = run.reasons.iter().flat_map(|r| &r.outputs).filter_map(|o| o.values.first());
+    let mut taken: BTreeSet<Id> =
+        values.filter_map(|at| region.class(graph, at.part, at.value)).map(|c| graph.find(c)).collect();
     for r in run.reasons.clone() {
         let Some((kind, sum)) = of(graph, &r) else { continue };
         let sum = graph.find(sum);
