@@ -133,7 +133,7 @@ impl Chains {
     }
 
     /// The chains lined up once more, by those that have just as many members as the range has instances; `None` if
-    /// they start with it already.
+    /// they start with it already, or fewer edges stay within an instance then.
     ///
     /// Where what comes before the first layer looks like the end of one (two sums of embeddings like two residual
     /// adds) an anchor alone may put the halves of a layer into different instances.
@@ -148,7 +148,9 @@ impl Chains {
         let placed = (0..self.members.len()).map(|c| (exact(&c) && !late(c)).then_some(range.low)).collect();
         let mut out = self.clone();
         out.line_up_from(nodes, placed, late);
-        Some(out)
+        // Backward chains that lack the first layer are not those of the layer before.
+        let all = |_| true;
+        (out.within(&all) >= self.within(&all)).then_some(out)
     }
 
     /// Places the chains that have no place yet and an edge to those that have; those that are `late` last.

@@ -3,7 +3,8 @@
 //! Ops at the start of an instance that have one more counterpart after the last instance (a norm before the head
 //! that looks like a layer's first) may as well end the instance before; ops at the end that have one more before
 //! the first (an embedding sum that looks like a residual add) may as well start the next. Of these cuts the one
-//! with the fewest carried values is taken, the one nearest to where the search began among equals.
+//! with the fewest carried values is taken; among equals the one at which most of what a backward needs of the forward
+//! is its own layer's, then the one nearest to where the search began.
 
 use super::chains::Chains;
 use super::relation::{Candidate, Relation};
@@ -14,9 +15,29 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 /// The chains that should start one instance earlier (−1) or later (1).
 pub(super) fn moves(candidate: &Candidate<'_, '_>, segments: &Segments) -> Vec<(u32, i32)> {
     let mut out = Vec::new();
+    let links = links(candidate, segments);
     for (&rank, &recurrent) in &segments.recurrent {
         if recurrent {
-            out.extend(best(candidate, segments, rank));
+            out.extend(best(candidate, segments, rank, &links, &out));
+        }
+    }
+    out
+}
+
+/// What chains of one recurrence need of another: for each chain the others, and by how many instances they are ahead.
+type Links = BTreeMap<u32, Vec<(u32, i32)>>;
+
+fn links(candidate: &Candidate<'_, '_>, segments: &Segments) -> Links {
+    let mut out = Links::new();
+    let recurrent = |c: u32| segments.rank[c as usize].filter(|r| segments.recurrent[r]);
+    for c in candidate.chosen().filter(|&c| recurrent(c).is_some()) {
+        for j in 0..candidate.chains.links.count(c) {
+            if let Relation::Chain { chain, distance, .. } = candidate.relation(c, j)
+                && recurrent(chain).is_some_and(|r| Some(r) != recurrent(c))
+            {
+                out.entry(c).or_default().push((chain, distance));
+                out.entry(chain).or_default().push((c, -distance));
+            }
         }
     }
     out
@@ -50,17 +71,38 @@ struct Timeline {
     lives: Vec<(usize, Option<usize>, Option<usize>)>,
 }
 
-fn best(candidate: &Candidate<'_, '_>, segments: &Segments, rank: Rank) -> Vec<(u32, i32)> {
+/// The moves of a segment's chains for its best cut; `before` are those of the segments before it.
+fn best(
+    candidate: &Candidate<'_, '_>,
+    segments: &Segments,
+    rank: Rank,
+    links: &Links,
+    before: &[(u32, i32)],
+) -> Vec<(u32, i32)> {
     let t = Timeline::new(candidate, segments, rank);
     let n = t.order.len();
     let cuts = (0..=t.early).chain((n - t.late..n).rev());
-    let cut = cuts.enumerate().min_by_key(|&(at, cut)| (t.crossing(cut), at)).map_or(0, |(_, cut)| cut);
     let forward = if rank.1.is_multiple_of(2) { 1 } else { -1 };
-    if cut <= t.early {
-        t.order[..cut].iter().map(|&c| (c, -forward)).collect()
-    } else {
-        t.order[cut..].iter().map(|&c| (c, forward)).collect()
-    }
+    let moves = |cut: usize| -> Vec<(u32, i32)> {
+        let (chains, by) =
+            if cut <= t.early { (&t.order[..cut], -forward) } else { (&t.order[cut..], forward) };
+        chains.iter().map(|&c| (c, by)).collect()
+    };
+    let crossing: Vec<(usize, usize)> = cuts.map(|cut| (t.crossing(cut), cut)).collect();
+    let fewest = crossing.iter().map(|c| c.0).min().unwrap_or(0);
+    let before: BTreeMap<u32, i32> = before.iter().copied().collect();
+    let astray = |moves: &[(u32, i32)]| {
+        let moves: BTreeMap<u32, i32> = moves.iter().copied().collect();
+        let by = |moves: &BTreeMap<u32, i32>, c: u32| moves.get(&c).copied().unwrap_or(0);
+        let all = t.order.iter().filter_map(|c| Some((c, links.get(c)?)));
+        let ahead = all.flat_map(|(c, to)| {
+            let (moves, before) = (&moves, &before);
+            to.iter().map(move |&(d, ahead)| ahead + by(before, d) - by(moves, *c))
+        });
+        ahead.filter(|&a| a != 0).count()
+    };
+    let equals = crossing.into_iter().filter(|c| c.0 == fewest).map(|(_, cut)| moves(cut));
+    equals.enumerate().min_by_key(|(at, m)| (astray(m), *at)).map(|(_, m)| m).unwrap_or_default()
 }
 
 type Inner = BTreeMap<u32, Vec<(u32, u32, i32)>>;

@@ -32,11 +32,17 @@ pub(super) fn repeated(graph: &Graph, region: &Region, s: &Selection) -> Option<
                 continue;
             }
             // Of two that differ in the order of their operands alone, one goes. A norm of what a sum is of is another.
-            if sum(graph, s, a).is_some() == sum(graph, s, b).is_some()
-                && (s.named[b].args.len(), b) < (s.named[a].args.len(), a)
-                && s.named[b].args.iter().all(|x| s.named[a].args.contains(x))
-            {
+            let in_place_of = |b: usize, a: usize| {
+                sum(graph, s, a).is_some() == sum(graph, s, b).is_some()
+                    && (s.named[b].args.len(), b) < (s.named[a].args.len(), a)
+                    && s.named[b].args.iter().all(|x| s.named[a].args.contains(x))
+            };
+            if in_place_of(b, a) {
                 return Some(a);
+            }
+            // Which of two gives more says nothing where one only takes more.
+            if s.named[a].args.len() < s.named[b].args.len() && in_place_of(a, b) {
+                return Some(b);
             }
             let of = |o: usize| given.get(&s.named[o].tuple);
             let gives = |o: usize, x: &BTreeSet<Id>| gives(graph, region, s, (p, o), x);
