@@ -136,8 +136,18 @@ fn carriers_last(ops: &[u32], inner: &Inner) -> Vec<u32> {
     let mut ready: BinaryHeap<Reverse<(bool, usize)>> =
         (0..ops.len()).filter(|&i| waits[i] == 0).map(key).collect();
     let mut out = Vec::with_capacity(ops.len());
+    // What is made of parameters alone (a scale, spread) comes just before what takes it first.
+    let made_of_none = |i: usize| inner[&ops[i]].is_empty() && !users[i].is_empty();
+    let mut held: BTreeSet<usize> = BTreeSet::new();
     while let Some(Reverse((_, i))) = ready.pop() {
-        out.push(ops[i]);
+        if made_of_none(i) {
+            held.insert(i);
+        } else {
+            out.extend(
+                within(&ops[i]).copied().filter(|&p| held.remove(&p)).map(|p| ops[p]).collect::<Vec<_>>(),
+            );
+            out.push(ops[i]);
+        }
         for &u in &users[i] {
             waits[u] -= 1;
             if waits[u] == 0 {
