@@ -112,7 +112,7 @@ impl<'g> Builder<'g> {
         };
         let mut made = None;
         let mut divisors = Vec::new();
-        for (base, halves) in factors {
+        for (base, halves) in factors.iter() {
             let Base::Class(at) = base else { return Err(refuse(format!("{name} holds a sum"))) };
             if halves % 2 != 0 {
                 return Err(refuse(format!("{name} holds a root")));

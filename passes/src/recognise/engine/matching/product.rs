@@ -97,7 +97,7 @@ impl Matcher<'_> {
         {
             let mut left = left.clone();
             let mut mine = p.factors.iter().filter(|(b, _)| !inside || !b.free_labels().is_empty());
-            if mine.all(|(b, &e)| subtract(&mut left, b, e * item.halves / 2)) {
+            if mine.all(|(b, e)| subtract(&mut left, b, e * item.halves / 2)) {
                 out.push((left, m.clone()));
             }
             return;
@@ -115,7 +115,7 @@ impl Matcher<'_> {
                     for m in self.summed(*dims, &inner[0], s, m) {
                         let mut rest = rest.clone();
                         let outside = scalars(&inner[0], &m);
-                        if inside || outside.iter().all(|(b, &e)| subtract(&mut rest, b, e * item.halves / 2))
+                        if inside || outside.iter().all(|(b, e)| subtract(&mut rest, b, e * item.halves / 2))
                         {
                             out.push((rest, m));
                         }
@@ -130,7 +130,7 @@ impl Matcher<'_> {
     }
 
     fn summed(&mut self, dims: Reduced, inner: &Pattern, s: &Sum, m: &Match) -> Vec<Match> {
-        let free: BTreeSet<Label> = s.factors.keys().flat_map(Base::free_labels).collect();
+        let free: BTreeSet<Label> = s.factors.bases().flat_map(Base::free_labels).collect();
         let mut m = m.clone();
         let rename = |l: Label| -> Label {
             match s.bound.iter().position(|&(b, _)| b == l) {
@@ -157,7 +157,7 @@ impl Matcher<'_> {
         }
         match inner {
             Pattern::Product(items) => {
-                let factors = s.factors.iter().map(|(b, &e)| (b.relabelled(&rename), e)).collect();
+                let factors = s.factors.iter().map(|(b, e)| (b.relabelled(&rename), e)).collect();
                 self.factors(items, &factors, None, &m)
             }
             p => match &s.operand {
@@ -186,8 +186,8 @@ fn scalars(pattern: &Pattern, m: &Match) -> Monomial {
             Pattern::Op(Head::Reduce(Some(Monoid::Sum), Some(_)), inner) => scalars(&inner[0], m),
             _ => continue,
         };
-        for (b, e) in mine.into_iter().filter(|(b, _)| b.free_labels().is_empty()) {
-            *out.entry(b).or_insert(0) += e * item.halves / 2;
+        for (b, e) in mine.iter().filter(|(b, _)| b.free_labels().is_empty()) {
+            out.set(b, out.exponent(b) + e * item.halves / 2);
         }
     }
     out
@@ -209,15 +209,11 @@ fn in_place(base: &Base, place: Place, m: &Match) -> bool {
 
 /// Takes `base^(halves/2)` out of `left`, if it is there.
 fn subtract(left: &mut Monomial, base: &Base, halves: i16) -> bool {
-    let Some(&have) = left.get(base) else { return false };
-    if have.signum() != halves.signum() || have.abs() < halves.abs() {
+    let have = left.exponent(base);
+    if have == 0 || have.signum() != halves.signum() || have.abs() < halves.abs() {
         return false;
     }
-    if have == halves {
-        left.remove(base);
-    } else {
-        left.insert(base.clone(), have - halves);
-    }
+    left.set(base, have - halves);
     true
 }
 
@@ -227,27 +223,29 @@ fn take_left(item: &Item, number: f64, left: &mut Monomial, m: &mut Match) -> bo
     let taken: Monomial = left
         .iter()
         .filter(|(b, _)| item.place == Place::Full || in_place(b, item.place, m))
-        .map(|(b, &e)| (b.clone(), e))
+        .map(|(b, e)| (b.clone(), e))
         .collect();
-    let free: BTreeSet<Label> = taken.keys().flat_map(Base::free_labels).collect();
+    let free: BTreeSet<Label> = taken.bases().flat_map(Base::free_labels).collect();
     let whole = item.place != Place::Full || free.len() == m.rows.unwrap_or(0) + 1;
     // Of what is left as a whole power the variable is the base.
     let root = item.halves / 2;
     let power = item.halves == 2 || item.place == Place::Full && item.halves > 2 && item.halves % 2 == 0;
-    if taken.is_empty() || !power || !whole || taken.values().any(|e| e % root != 0) {
+    if taken.is_empty() || !power || !whole || taken.iter().any(|(_, e)| e % root != 0) {
         return false;
     }
-    left.retain(|b, _| !taken.contains_key(b));
-    let taken: Monomial = taken.into_iter().map(|(b, e)| (b, e / root)).collect();
+    taken.bases().for_each(|b| left.set(b, 0));
+    let taken: Monomial = taken.iter().map(|(b, e)| (b.clone(), e / root)).collect();
     let coefficient = match item.place {
         Place::Scalars => number,
         Place::Full if item.halves == 2 => number,
         _ => 1.0,
     };
-    let binding = match (taken.len(), taken.iter().next()) {
-        (1, Some((Base::Class(i), 2))) if coefficient == 1.0 => Binding::Class(i.clone()),
-        _ => Binding::Product(Product { coefficient, factors: taken }),
+    let one = match (taken.len(), taken.iter().next()) {
+        (1, Some((Base::Class(i), 2))) if coefficient == 1.0 => Some(i.clone()),
+        _ => None,
     };
+    let product = || Binding::Product(Product { coefficient, factors: taken });
+    let binding = one.map_or_else(product, Binding::Class);
     // Another factor may have bound it meanwhile.
     match m.vars.get(name) {
         Some(before) => *before == binding,

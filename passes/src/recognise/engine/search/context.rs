@@ -5,7 +5,7 @@ use super::super::label::{Indexed, positional};
 use super::super::matching::{Matcher, is_literal};
 use super::super::polynomial::Users;
 use super::super::term::{Graph, Node};
-use super::super::view::{Base, Product};
+use super::super::view::{Monomial, Product};
 use egg::Id;
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,7 +18,7 @@ const SUM_LEVELS: u8 = 3;
 /// Conversions that may lie between a root and what it mentions: dx is rounded, and so is the `γ·dy` in it.
 const CONVERT_LEVELS: u8 = 2;
 
-type Lookup = BTreeMap<BTreeMap<Base, i16>, Vec<(f64, Id)>>;
+type Lookup = BTreeMap<Monomial, Vec<(f64, Id)>>;
 
 /// The classes that a rule leaves as they are.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
@@ -98,11 +98,11 @@ fn mentions(matcher: &mut Matcher<'_>, graph: &Graph, class: Id, levels: u8, out
     }
     let at = Indexed { class, labels: positional(ty, false) };
     let mut here = BTreeSet::new();
-    matcher.views.product(&at).factors.keys().for_each(|b| b.classes(&mut here));
+    matcher.views.product(&at).factors.bases().for_each(|b| b.classes(&mut here));
     for first in 0.. {
         let Some(terms) = matcher.views.terms(&at, SUM_LEVELS, first) else { break };
         for t in terms {
-            matcher.views.product(&t.of).factors.keys().for_each(|b| b.classes(&mut here));
+            matcher.views.product(&t.of).factors.bases().for_each(|b| b.classes(&mut here));
         }
     }
     for &c in &here {

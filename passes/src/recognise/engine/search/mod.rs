@@ -233,7 +233,7 @@ impl<'g> Searcher<'g> {
             let Binding::Product(p) = b else { continue };
             // A class that is this product is computed from each of its factors.
             let mut factors = BTreeSet::new();
-            p.factors.keys().for_each(|f| f.classes(&mut factors));
+            p.factors.bases().for_each(|f| f.classes(&mut factors));
             let Some(&factor) = factors.first() else { continue };
             let around = self.computed_from(behind_barriers(graph, factor)).clone();
             let context = self.context(opaque);
@@ -317,7 +317,7 @@ fn is_independent(polynomials: &mut Views<'_>, graph: &Graph, rule: &Rule, m: &M
         let mut mentioned = BTreeSet::new();
         match m.vars.get(name) {
             Some(Binding::Class(i)) => polynomials.polynomial(i).classes(&mut mentioned),
-            Some(Binding::Product(p)) => p.factors.keys().for_each(|b| b.classes(&mut mentioned)),
+            Some(Binding::Product(p)) => p.factors.bases().for_each(|b| b.classes(&mut mentioned)),
             _ => {}
         }
         mentioned.is_disjoint(&atoms)

@@ -35,7 +35,7 @@ impl Polynomial {
 
     /// One factor.
     pub fn of(base: Base, halves: i16) -> Polynomial {
-        Polynomial { terms: [(Monomial::from([(base, halves)]), 1.0)].into() }
+        Polynomial { terms: [(Monomial::of(base, halves), 1.0)].into() }
     }
 
     /// One product.
@@ -66,13 +66,13 @@ impl Polynomial {
 
     /// The same polynomial with every label changed by `f`.
     pub fn relabelled(&self, f: &impl Fn(Label) -> Label) -> Polynomial {
-        let term = |(m, &c): (&Monomial, &f64)| (m.iter().map(|(b, &e)| (b.relabelled(f), e)).collect(), c);
+        let term = |(m, &c): (&Monomial, &f64)| (m.iter().map(|(b, e)| (b.relabelled(f), e)).collect(), c);
         Polynomial { terms: self.terms.iter().map(term).collect() }
     }
 
     /// Adds every class in the terms to `out`.
     pub fn classes(&self, out: &mut BTreeSet<egg::Id>) {
-        self.terms.keys().flat_map(|m| m.keys()).for_each(|b| b.classes(out));
+        self.terms.keys().flat_map(|m| m.bases()).for_each(|b| b.classes(out));
     }
 
     /// `self + sign·other`. Terms whose literals cancel but for their rounding are gone.
@@ -134,7 +134,7 @@ impl Polynomial {
             return None;
         }
         let mut factors = Monomial::new();
-        for (b, &e) in m {
+        for (b, e) in m.iter() {
             if !whole && (e % 2 != 0 || !known(b, Fact::NonNegative)) {
                 return None;
             }
@@ -145,7 +145,7 @@ impl Polynomial {
             if exponent % 2 != 0 {
                 return None;
             }
-            factors.insert(b.clone(), exponent / 2);
+            factors.set(b, exponent / 2);
         }
         let coefficient = coefficient.powf(f64::from(halves) / 2.0);
         Some(Polynomial::term(factors, coefficient))
@@ -171,22 +171,17 @@ impl Polynomial {
 /// `p · q^sign`.
 fn product(p: &Monomial, q: &Monomial, sign: i16, known: Known<'_>) -> Option<Monomial> {
     let mut out = p.clone();
-    for (b, &e) in q {
+    for (b, e) in q.iter() {
         let e = e * sign;
         // 1/(1/x) is x where x is not zero.
         if sign < 0 && e > 0 && !known(b, Fact::Positive) {
             return None;
         }
-        let have = out.get(b).copied().unwrap_or(0);
+        let have = out.exponent(b);
         if have.signum() * e.signum() < 0 && !known(b, Fact::Positive) {
             return None;
         }
-        let sum = have.checked_add(e)?;
-        if sum == 0 {
-            out.remove(b);
-        } else {
-            out.insert(b.clone(), sum);
-        }
+        out.set(b, have.checked_add(e)?);
     }
     Some(out)
 }
@@ -201,13 +196,13 @@ fn summed(
 ) -> Option<Polynomial> {
     let (mut outside, mut inside) = (Monomial::new(), Monomial::new());
     let mut used = BTreeSet::new();
-    for (b, &e) in m {
+    for (b, e) in m.iter() {
         let free = b.free_labels();
         if bound.iter().any(|(l, _)| free.contains(l)) {
             used.extend(free);
-            inside.insert(b.clone(), e);
+            inside.set(b, e);
         } else {
-            outside.insert(b.clone(), e);
+            outside.set(b, e);
         }
     }
     let mut kept: SmallVec<[(Label, usize); 2]> = SmallVec::new();
@@ -219,7 +214,7 @@ fn summed(
         }
     }
     if !kept.is_empty() {
-        let height = inside.keys().map(Base::height).max().unwrap_or(0);
+        let height = inside.bases().map(Base::height).max().unwrap_or(0);
         if height >= MAX_DEPTH {
             return None;
         }
@@ -230,7 +225,8 @@ fn summed(
         };
         let sum = Sum { bound: kept.clone(), factors: inside, operand: operand.filter(|_| whole).cloned() };
         let sum = Base::Sum(sum).relabelled(&rename);
-        *outside.entry(sum).or_insert(0) += 2;
+        let have = outside.exponent(&sum);
+        outside.set(&sum, have + 2);
     }
     Some(Polynomial::term(outside, coefficient))
 }

@@ -3,7 +3,7 @@
 use super::super::facts::Fact;
 use super::super::label::{BOUND_STEP, Indexed, Labels, MAX_DEPTH, PENDING, UNIT, through_layout};
 use super::super::term::{Graph, Node, behind_barriers};
-use super::{Base, Polynomial, Product};
+use super::{Base, Monomial, Polynomial, Product};
 use egg::Id;
 use msc_ir::ops::binary::BinaryKind;
 use msc_ir::ops::dot_general::DotGeneral;
@@ -104,7 +104,7 @@ impl<'g> Views<'g> {
         if let Some(p) = self.products.get(&of) {
             return p.clone();
         }
-        let atom = || Product { coefficient: 1.0, factors: [(Base::Class(of.clone()), 2)].into() };
+        let atom = || Product { coefficient: 1.0, factors: Monomial::of(Base::Class(of.clone()), 2) };
         let p = Rc::new(self.polynomial(&of).as_product().unwrap_or_else(atom));
         self.products.insert(of, p.clone());
         p

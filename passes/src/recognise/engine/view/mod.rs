@@ -16,9 +16,11 @@
 
 mod algebra;
 mod expand;
+mod monomial;
 mod terms;
 
 pub use expand::{Views, is_product};
+pub use monomial::Monomial;
 pub use terms::Term;
 
 use super::label::{Indexed, Label, UNIT};
@@ -26,9 +28,6 @@ use egg::Id;
 use smallvec::SmallVec;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Factors with exponents in halves, none zero.
-pub type Monomial = BTreeMap<Base, i16>;
 
 /// A factor.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -84,7 +83,7 @@ impl Base {
         match self {
             Base::Class(i) => i.proper().into_iter().collect(),
             Base::Sum(s) => {
-                let mut out: BTreeSet<Label> = s.factors.keys().flat_map(Base::free_labels).collect();
+                let mut out: BTreeSet<Label> = s.factors.bases().flat_map(Base::free_labels).collect();
                 s.bound.iter().for_each(|(l, _)| {
                     out.remove(l);
                 });
@@ -103,7 +102,7 @@ impl Base {
             Base::Class(i) => Base::Class(indexed(i)),
             Base::Sum(s) => Base::Sum(Sum {
                 bound: s.bound.iter().map(|&(l, n)| (f(l), n)).collect(),
-                factors: s.factors.iter().map(|(b, &e)| (b.relabelled(f), e)).collect(),
+                factors: s.factors.iter().map(|(b, e)| (b.relabelled(f), e)).collect(),
                 operand: s.operand.as_ref().map(indexed),
             }),
         }
@@ -113,7 +112,7 @@ impl Base {
     pub fn height(&self) -> u8 {
         match self {
             Base::Class(_) => 0,
-            Base::Sum(s) => 1 + s.factors.keys().map(Base::height).max().unwrap_or(0),
+            Base::Sum(s) => 1 + s.factors.bases().map(Base::height).max().unwrap_or(0),
         }
     }
 
@@ -123,7 +122,7 @@ impl Base {
             Base::Class(i) => {
                 out.insert(i.class);
             }
-            Base::Sum(s) => s.factors.keys().for_each(|b| b.classes(out)),
+            Base::Sum(s) => s.factors.bases().for_each(|b| b.classes(out)),
         }
     }
 }
@@ -142,7 +141,7 @@ impl Product {
     pub fn is_atom(&self, class: Id) -> bool {
         self.coefficient == 1.0
             && self.factors.len() == 1
-            && self.factors.iter().all(|(b, &e)| e == 2 && matches!(b, Base::Class(i) if i.class == class))
+            && self.factors.iter().all(|(b, e)| e == 2 && matches!(b, Base::Class(i) if i.class == class))
     }
 }
 
