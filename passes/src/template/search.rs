@@ -88,16 +88,28 @@ pub(super) fn search(nodes: &Nodes<'_>) -> Outcome {
     let colours = colours(nodes);
     let mut out = Outcome::default();
     let enough = nodes.graph.order().len() * GOOD_COVER / 100;
+    // Classes of one size, and those of whole layers, give one correspondence from whichever of them it grows.
+    let mut tried: Vec<(usize, bool, Shift)> = Vec::new();
     for class in classes(nodes, &colours) {
-        let found = from_class(nodes, &colours, &class, 1, &mut out.missed);
+        let (a, b) = start(&class, 1);
+        let again = |(size, whole, s): &(usize, bool, Shift)| {
+            let pair = s.next[a as usize] == b || s.previous[a as usize] == b;
+            pair && (*whole || *size == class.len())
+        };
+        if tried.iter().any(again) {
+            continue;
+        }
+        let shift = grow(nodes, &colours, a, b);
+        let found = from_shift(nodes, &shift, a, &mut out.missed);
+        tried.push((class.len(), found.as_ref().is_some_and(|f| f.lost.is_none()), shift));
         let better = |f: &Found| out.found.as_ref().is_none_or(|g| f.is_better(g));
         if let Some(f) = found.filter(better) {
             let period = period(nodes, &f);
             let longer = (period > 1)
-                .then(|| from_class(nodes, &colours, &class, period, &mut out.missed))
+                .then(|| longer(nodes, &colours, &class, period, &mut out.missed))
                 .flatten()
                 // Layers that do not fill a period stay outside; that must not cost more than one period.
-                .filter(|l| l.lost == f.lost && l.covered() + period * f.ops() > f.covered());
+                .filter(|l| l.lost == f.lost && l.covered() + period * f.ops() >= f.covered());
             out.found = Some(longer.unwrap_or(f));
         }
         if is_product(nodes, &class) && out.found.as_ref().is_some_and(|f| f.reaches(enough)) {
@@ -108,7 +120,7 @@ pub(super) fn search(nodes: &Nodes<'_>) -> Outcome {
 }
 
 /// The best template grown from the members of a class, each standing for the one `period` later.
-fn from_class(
+fn longer(
     nodes: &Nodes<'_>,
     colours: &[u64],
     class: &Class,
@@ -118,18 +130,27 @@ fn from_class(
     if class.len() < 2 * period {
         return None;
     }
-    // From the middle, where layers look most alike.
+    let (a, b) = start(class, period);
+    from_shift(nodes, &grow(nodes, colours, a, b), a, missed)
+}
+
+/// The pair that growth starts from: in the middle, where layers look most alike.
+fn start(class: &Class, period: usize) -> (u32, u32) {
     let at = (class.len() - period) / 2;
-    let shift = grow(nodes, colours, class[at], class[at + period]);
-    let found = from_shift(nodes, &shift, class[at], missed)?;
+    (class[at], class[at + period])
+}
+
+/// The best template of a correspondence, lined up with the op `anchor`; instances are counted as the first recurrence
+/// runs.
+fn from_shift(nodes: &Nodes<'_>, shift: &Shift, anchor: u32, missed: &mut Option<NearMiss>) -> Option<Found> {
+    let found = one_way(nodes, shift, anchor, missed)?;
     if found.is_reversed() {
-        return from_shift(nodes, &shift.reversed(), class[at], missed);
+        return one_way(nodes, &shift.reversed(), anchor, missed);
     }
     Some(found)
 }
 
-/// The best template of a correspondence, lined up with the op `anchor`.
-fn from_shift(nodes: &Nodes<'_>, shift: &Shift, anchor: u32, missed: &mut Option<NearMiss>) -> Option<Found> {
+fn one_way(nodes: &Nodes<'_>, shift: &Shift, anchor: u32, missed: &mut Option<NearMiss>) -> Option<Found> {
     let chains = Chains::new(nodes, shift, anchor);
     let mut best: Option<Found> = None;
     let mut refused: Option<(usize, Range)> = None;
