@@ -9,9 +9,10 @@ mod recognised;
 use losses::{Fault, Gradient, PLAIN, Pick, Smoothed, Spelling, Weights, losses};
 use msc_ir::interp::{Mode, run};
 use msc_ir::ops::fused::{FusedKind, Normalizer, Outside, Smoothing, Weighting};
-use msc_ir::{DType, FactorKind, Module, Op, Operation, Tensor, TensorType, text};
+use msc_ir::{DType, FactorKind, Module, Op, Operation, Tensor, TensorType, ValueId, text};
 use msc_passes::recognise::check::random::Random;
 use msc_passes::recognise::{Report, recognise_graph};
+use msc_passes::simplify::simplify;
 use recognised::{assert_reasons_hold, assert_same_numbers, sites};
 
 /// Labels inside and outside, positive weights.
@@ -300,4 +301,30 @@ fn rows_split() {
         }
     }
     assert_eq!(seen, 4);
+}
+
+/// Where the forward is computed again for the gradient's sake (rematerialization), the loss is not.
+#[test]
+fn a_gradient_without_the_loss() {
+    for pick in [Pick::Guarded, Pick::Selected, Pick::OneHot] {
+        let gradient = if pick == Pick::Guarded { Gradient::Scattered } else { Gradient::Direct };
+        let sp = Spelling { pick, gradient, ..PLAIN };
+        let mut before = losses(&sp);
+        let entry = before.entry().expect("an entry").graph;
+        let mut graph = before.take_graph(entry);
+        let wide = 2 * sp.length * sp.vocabulary;
+        let results: Vec<ValueId> =
+            graph.results().iter().copied().filter(|&v| graph.ty(v).elements() == wide).collect();
+        assert_eq!(results.len(), 1, "{sp:?}");
+        graph.set_results(results);
+        before.set_graph(entry, graph);
+        before.entries[0].results.truncate(1);
+        simplify(&mut before).expect("simplifies");
+        let mut after = before.clone();
+        let report = recognise_graph(&mut after, entry).expect("recognises");
+        let counts = (sites(&report, "cross_entropy"), sites(&report, "cross_entropy_grad"));
+        assert_eq!(counts, (1, 1), "{sp:?}: {:?}\n{}", report.regions[0].refused, text::print(&after));
+        let inputs = inputs(&sp, &before.graph(entry).param_types(), 3);
+        assert_same_numbers(&before, &after, entry, &inputs, Mode::Wide, 1e-6);
+    }
 }

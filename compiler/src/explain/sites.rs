@@ -100,7 +100,9 @@ fn site(e: &Examined, region: &RegionReport, names: &Names<'_>, chains: &Chains,
             outputs.push(cut(o));
         }
     }
-    let at = r.outputs.iter().find_map(|o| o.values.first()).copied();
+    // Of what is there for a gradient alone the operands say where it is.
+    let values = |all: &[CutValue]| all.iter().find_map(|o| o.values.first()).copied();
+    let at = values(&r.outputs).or_else(|| values(&r.inputs));
     let part = at.map_or(0, |at| at.part);
     Site {
         operation: r.fused.name().to_string(),

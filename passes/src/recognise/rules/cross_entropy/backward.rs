@@ -1,8 +1,8 @@
 //! The gradient: which value is the logits' gradient, and what its rows are weighted by.
 
-use super::BACKWARD;
 use super::find::Place;
 use super::forward::{Site, bounds, dimensions, laid_out};
+use super::{BACKWARD, FORWARD};
 use crate::recognise::probe::found::{
     Bound, Found, Operand, Output, Solved, add_fused, closed, lay_out, operand, solve,
 };
@@ -102,6 +102,31 @@ pub fn backward(
         (None, Some(why)) => Err(why),
         (None, None) => Ok(None),
     }
+}
+
+/// A gradient for which the forward is computed again, without the loss: both ops, the forward with no result that the
+/// program has.
+pub fn alone(p: &Program<'_>, module: &Module, place: &Place) -> Option<(Found, Found)> {
+    // What leaves as numbers per row is a loss, and not this one.
+    let inside = |i: &Index| place.local.binary_search(i).is_ok();
+    let leaves = |i: &Index| {
+        let v = &p.values[*i];
+        let per_row = v.ty.dtype.is_float() && v.ty.elements() <= place.rows;
+        per_row && (v.users.is_empty() || !v.users.iter().all(inside))
+    };
+    if place.local.iter().any(leaves) {
+        return None;
+    }
+    let none =
+        |kind, operands| Found { rule: FORWARD, kind, operands, given: Vec::new(), outputs: Vec::new() };
+    let kind = |outside| FusedKind::CrossEntropy { outside, smoothing: Smoothing::None };
+    place.labels.iter().find_map(|&labels| {
+        let found = none(kind(Outside::Nothing), Vec::new());
+        let site = Site { found, labels, smoothing: Smoothing::None };
+        let gradient = backward(p, module, place, &site).ok().flatten()?;
+        let FusedKind::CrossEntropyGrad { outside, .. } = gradient.kind else { return None };
+        Some((none(kind(outside), gradient.operands.get(..2)?.to_vec()), gradient))
+    })
 }
 
 /// Whether a value is computed from the exponential and from the labels.

@@ -3,7 +3,8 @@
 //!
 //! The border is at the logits in the type in which the program makes them, the labels as they index, and numbers per
 //! row: means, masks and weights of the loss stay outside, so that nothing else as large as the logits crosses it. The
-//! gradient makes the softmax again from the logits and the normalizer that the forward op gives.
+//! gradient makes the softmax again from the logits and the normalizer that the forward op gives; where the forward is
+//! computed again for the gradient's sake, the loss itself is not, and the op is there for its normalizer alone.
 
 mod backward;
 mod find;
@@ -30,7 +31,13 @@ pub fn probe(graph: &mut Graph, region: &Region, taken: &mut BTreeSet<At>, run: 
     for place in find::places(&program, taken) {
         let module = &graph.analysis.module;
         match forward::forward(&program, module, &place) {
-            Err(why) => refused.push((why, Some(program.values[place.exp].at))),
+            Err(why) => match backward::alone(&program, module, &place) {
+                Some((forward, gradient)) => {
+                    taken.insert(program.values[place.exp].at);
+                    pairs.push((forward, Some(gradient)));
+                }
+                None => refused.push((why, Some(program.values[place.exp].at))),
+            },
             Ok(site) => {
                 taken.insert(program.values[place.exp].at);
                 let gradient = match backward::backward(&program, module, &place, &site) {
