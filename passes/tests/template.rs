@@ -163,6 +163,19 @@ fn a_first_layer_that_differs_is_explained() {
     );
 }
 
+/// The layer at an end has everything that the others have, and an op between that they have not.
+#[test]
+fn a_layer_at_an_end_with_more_is_outside() {
+    for (at, which) in [(0, "before the first"), (4, "after the last")] {
+        let mut layers = vec![Layer::default(); 5];
+        layers[at].biased = true;
+        let (_, found) = outlined(&step(&layers, &[0, 1, 2, 3, 4]));
+        let [t] = &found.templates[..] else { panic!("{:?}", found.notes) };
+        assert_eq!(shape(t), (4, STEP.to_vec()));
+        assert!(found.notes.iter().any(|n| n.contains(which)), "{:?}", found.notes);
+    }
+}
+
 #[test]
 fn two_layers_that_differ_are_no_template_and_the_difference_is_named() {
     let layers = [Layer::default(), Layer { activation: UnaryKind::Logistic, ..Layer::default() }];

@@ -31,11 +31,13 @@ pub struct Layer {
     pub square: bool,
     /// Also adds a second norm of its input, whose weight is its last parameter. All layers have it or none.
     pub parallel: bool,
+    /// Adds its first parameter to what it adds to the stream; what the others have is there, too.
+    pub biased: bool,
 }
 
 impl Default for Layer {
     fn default() -> Layer {
-        Layer { activation: Tanh, scale: 0.5, mask: 0, square: false, parallel: false }
+        Layer { activation: Tanh, scale: 0.5, mask: 0, square: false, parallel: false, biased: false }
     }
 }
 
@@ -249,7 +251,11 @@ impl Builder {
             masked = self.mask(layer.mask, masked);
         }
         let y = self.dot(masked, w[2], [1, 0]);
-        let y = self.scaled(y, layer.scale);
+        let mut y = self.scaled(y, layer.scale);
+        if layer.biased {
+            let bias = self.broadcast(w[0], &self.g.ty(y).clone(), &[1]);
+            y = self.binary(Add, y, bias);
+        }
         let mut out = self.binary(Add, x, y);
         let second = layer.parallel.then(|| self.norm(x, w[3]));
         if let Some((normed, ..)) = second {

@@ -2,6 +2,7 @@
 
 use super::flow::{Flow, Place};
 use msc_ir::ops::binary::BinaryKind;
+use msc_ir::ops::convert::Convert;
 use msc_ir::ops::unary::UnaryKind;
 use msc_ir::{Monoid, Op};
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,6 +55,10 @@ fn plain(flow: &Flow<'_>, at: &Place, todo: &mut Vec<Term>) -> Option<()> {
     }
     let (op, operands) = flow.op(at)?;
     match op {
+        // A sum that is rounded is the norm's as the program has it, which stays the operand.
+        Op::Convert(Convert::Value(d)) if d.is_float() && flow.ty(&operands[0]).dtype.is_float() => {
+            todo.push(Term::Plain(operands[0].clone()));
+        }
         Op::Binary(b) => match (b.kind, &operands[0], &operands[1]) {
             (BinaryKind::Add, x, y) => todo.extend([Term::Plain(x.clone()), Term::Plain(y.clone())]),
             (BinaryKind::Multiply, x, y) if x == y => todo.push(Term::Square(x.clone())),
