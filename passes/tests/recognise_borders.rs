@@ -35,6 +35,8 @@ const LEFT: &[(&str, usize, usize)] = &[
     // Embeddings' and heads' biases, and a mask of its own.
     ("bert", 49, 35),
     ("complex", 5, 8),
+    // Biases of every product, and two attentions in a decoder layer.
+    ("encoder_decoder", 27, 23),
     // Operands of a gate that are neighbours.
     ("gates", 9, 14),
     // Bits of three dropouts.

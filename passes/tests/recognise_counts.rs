@@ -33,6 +33,8 @@ const EXPECTED: &[Expected] = &[
     layer("bert_flax_tiny", (4, 6), (4, 6)),
     layer("bert_padded_flax_tiny", (4, 6), (4, 6)),
     rms("complex_rope_jax", (3, 5), (3, 5)),
+    // Of both embeddings, two in each encoder and three in each decoder.
+    layer("encoder_decoder_jax", (7, 17), (7, 17)),
     // Four a layer.
     rms("gemma2_torchax_l4_tiny", (9, 17), (9, 17)),
     // Before an attention and two feed-forwards, of queries and keys: all without a scale.
@@ -87,6 +89,8 @@ const LOOKUPS: &[Lookups] = &[
     lookups("bert_flax_tiny", (1, 1), (3, 3), (3, 3)),
     lookups("bert_padded_flax_tiny", (1, 1), (3, 3), (3, 3)),
     lookups("complex_rope_jax", (1, 1), (1, 1), (1, 1)),
+    // Of source and target.
+    lookups("encoder_decoder_jax", (1, 1), (2, 2), (2, 2)),
     lookups("gates_smoothed_jax", (1, 1), (1, 1), (1, 1)),
     lookups("gemma2_torchax_l4_tiny", (1, 1), (1, 1), (1, 1)),
     lookups("gpt2_dropout_flax_tiny", (1, 1), (2, 2), (2, 2)),
@@ -133,6 +137,7 @@ const STEPS: &[Step] = &[
     Step { fixture: "bert_flax_tiny", adamw: (26, 42), clip: (1, 1), route: (0, 0) },
     Step { fixture: "bert_padded_flax_tiny", adamw: (26, 42), clip: (1, 1), route: (0, 0) },
     Step { fixture: "complex_rope_jax", adamw: (12, 21), clip: (1, 1), route: (0, 0) },
+    Step { fixture: "encoder_decoder_jax", adamw: (45, 123), clip: (1, 1), route: (0, 0) },
     Step { fixture: "gates_smoothed_jax", adamw: (10, 18), clip: (1, 1), route: (0, 0) },
     Step { fixture: "gemma2_torchax_l4_tiny", adamw: (24, 46), clip: (1, 1), route: (0, 0) },
     Step { fixture: "gpt2_dropout_flax_tiny", adamw: (16, 28), clip: (1, 1), route: (0, 0) },
@@ -188,6 +193,8 @@ const REST: &[Rest] = &[
     Rest { activation: ("gelu", [3, 3]), ..rest("bert_flax_tiny", 2, 0, "gelu", 0) },
     Rest { activation: ("gelu", [3, 3]), ..rest("bert_padded_flax_tiny", 2, 0, "gelu", 0) },
     rest("complex_rope_jax", 2, 0, "swiglu", 2),
+    // Decoders look at the encoders' result, too.
+    Rest { activation: ("gelu", [6, 6]), ..rest("encoder_decoder_jax", 9, 0, "gelu", 0) },
     rest("gates_smoothed_jax", 2, 0, "swiglu", 0),
     rest("gemma2_torchax_l4_tiny", 4, 0, "geglu", 2),
     rest("gpt2_dropout_flax_tiny", 2, 0, "gelu", 0),
