@@ -5,7 +5,7 @@ mod polynomial;
 mod product;
 mod sum;
 
-use super::label::{BOUND, COL, Indexed, Labels, through_layout};
+use super::label::{BOUND, COL, Indexed, Labels, UNIT, through_layout};
 use super::pattern::{Head, Number, Pattern};
 use super::polynomial::{Polynomials, Users};
 use super::rule::{Binding, Found, Match};
@@ -119,7 +119,16 @@ impl<'g> Matcher<'g> {
             }
             Some(Binding::Class(i)) => {
                 let seen = |c| behind_barriers(self.graph, c);
-                (seen(i.class) == seen(at.class) && i.labels == at.labels).then(|| m.clone())
+                if seen(i.class) == seen(at.class) && i.labels == at.labels {
+                    return Some(m.clone());
+                }
+                // A product sees through a dimension of size 1, so it may have bound what `at` is a layout of.
+                if i.labels.contains(&UNIT) && self.views.product(i) == self.views.product(at) {
+                    let mut m = m.clone();
+                    m.vars.insert(name, Binding::Class(at.clone()));
+                    return Some(m);
+                }
+                None
             }
             Some(Binding::Product(p)) => (*self.views.product(at) == *p).then(|| m.clone()),
             Some(_) => None,

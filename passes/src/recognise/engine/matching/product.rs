@@ -102,6 +102,19 @@ impl Matcher<'_> {
             }
             return;
         }
+        // What is bound as a value may be a factor in another layout.
+        if let Pattern::Var(v) = &item.pattern
+            && let Some(Binding::Class(i)) = m.vars.get(v)
+            && let p = self.views.product(i)
+            && p.coefficient == 1.0
+            && !p.is_atom(self.graph.find(i.class))
+        {
+            let mut left = left.clone();
+            if p.factors.iter().all(|(b, e)| subtract(&mut left, b, e * item.halves / 2)) {
+                out.push((left, m.clone()));
+            }
+            return;
+        }
         for (base, _) in left.iter() {
             if !in_place(base, item.place, m) {
                 continue;

@@ -41,6 +41,18 @@ enum Weight {
     Constant(Index, f64),
     /// A value of the program.
     Value(Index),
+    /// A value of the program, negated: what the label's log-probability is multiplied by.
+    Minus(Index),
+}
+
+impl Weight {
+    /// The value that it is made of.
+    fn value(self) -> Option<Index> {
+        match self {
+            Weight::Value(i) | Weight::Minus(i) => Some(i),
+            _ => None,
+        }
+    }
 }
 
 /// Finds the gradient of a cross-entropy; `None` if the program does not compute one here.
@@ -69,6 +81,7 @@ pub fn backward(
     // A loss of the normalizer beside is rare: it is looked for where nothing else is found.
     let plain = weights.iter().filter(|_| !apart).map(|&w| (w, None));
     let beside = own.iter().flat_map(|&s| weights.iter().map(move |&w| (w, Some(s))));
+    let beside = beside.filter(|(w, _)| !matches!(w, Weight::Minus(_)));
     let values = weights.iter().filter_map(|w| if let Weight::Value(i) = w { Some(*i) } else { None });
     let pairs = values.filter(|_| apart).flat_map(|u| weights.iter().map(move |&w| (w, Some(u))));
     let pairs = pairs.filter(|&(w, u)| w != Weight::None && Some(w) != u.map(Weight::Value));
@@ -76,10 +89,11 @@ pub fn backward(
         if own.is_some() && best.is_some() {
             break;
         }
-        let mut params = vec![place.x, site.labels];
-        if let Weight::Value(w) = weight {
-            params.push(w);
+        if matches!(weight, Weight::Minus(_)) && best.is_some() {
+            continue;
         }
+        let mut params = vec![place.x, site.labels];
+        params.extend(weight.value());
         params.extend(own);
         let mine: Vec<Index> = candidates
             .iter()
@@ -182,9 +196,10 @@ fn weights(p: &Program<'_>, place: &Place, site: &Site, candidates: &[Index]) ->
         }
     }
     // The last first: it is what the others are for.
-    let values = values.into_iter().rev().take(most).map(Weight::Value);
+    let values = || values.iter().copied().rev().take(most);
     let constants = constants.into_iter().take(MAX_WEIGHTS).map(|(i, s)| Weight::Constant(i, s));
-    values.chain(constants).chain([Weight::None]).collect()
+    let minus = values().filter(|_| !apart).map(Weight::Minus);
+    values().map(Weight::Value).chain(constants).chain([Weight::None]).chain(minus).collect()
 }
 
 /// Numbers per row that a loss of the normalizer may add to some candidate: sums that depend on the logits.
@@ -258,6 +273,7 @@ fn attempt(
         Weight::None => &[Weighting::One],
         Weight::Constant(..) => &[Weighting::Times],
         Weight::Value(_) => &[Weighting::Times, Weighting::Over],
+        Weight::Minus(_) => &[Weighting::Times],
     };
     let smoothing = site.smoothing;
     let apart = smoothing == Smoothing::Apart;
@@ -300,11 +316,12 @@ fn attempt(
                 let id = scratch.constants.intern_splat(per_row, value);
                 Some(g.add1(scratch, ConstantOp { id }, &[], LocId::UNKNOWN).map_err(|e| e.to_string())?)
             }
-            Weight::Value(i) => {
+            Weight::Value(i) | Weight::Minus(i) => {
                 let dims = solved.dims(i).ok_or("a weight without dimensions")?;
                 let v = params[2];
-                let ops = spread(&g.ty(v).shape.clone(), &dims, &rows, size)
+                let mut ops = spread(&g.ty(v).shape.clone(), &dims, &rows, size)
                     .ok_or("a weight has other dimensions than rows")?;
+                ops.extend(negation(weight));
                 Some(lay_out(&mut g, scratch, v, ops)?)
             }
         };
@@ -340,6 +357,11 @@ fn attempt(
     Ok((value, Found { rule: BACKWARD, kind, operands, given: vec![("lse", 1)], outputs }))
 }
 
+/// The op behind the layout ops that negates a weight, if it is negated.
+fn negation(weight: Weight) -> Option<Op> {
+    matches!(weight, Weight::Minus(_)).then(|| UnaryKind::Negate.into())
+}
+
 /// The weight as an operand, if there is one.
 fn weighted(
     p: &Program<'_>,
@@ -358,10 +380,12 @@ fn weighted(
             }
             (i, ops)
         }
-        Weight::Value(i) => {
+        Weight::Value(i) | Weight::Minus(i) => {
             let dims = solved.dims(i).ok_or("a weight without dimensions")?;
             let ops = spread(&p.values[i].ty.shape, &dims, rows, &size);
-            (i, ops.ok_or("a weight has other dimensions than rows")?)
+            let mut ops = ops.ok_or("a weight has other dimensions than rows")?;
+            ops.extend(negation(weight));
+            (i, ops)
         }
     };
     Ok(Some(Operand { name: "w", value, ops: ops.clone(), cut: (value, ops) }))
