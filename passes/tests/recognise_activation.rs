@@ -203,6 +203,18 @@ fn gelu() {
     expect(GELU_FACTORED, "x outside the sum", &[("gelu", 1)]);
 }
 
+/// What it is of is one of two matrices that one product gives, with the dimension of size 1 taken out.
+#[test]
+fn gelu_of_a_part() {
+    let part = GELU.replace("(%0: f32[4,6], %1: f32[4,6])", "(%90: f32[2,4,6], %1: f32[4,6])").replace(
+        "  %2 = multiply %0, %0",
+        "  %91 = slice %90 {limit = [1, 4, 6], start = [0, 0, 0], stride = [1, 1, 1]} : f32[1,4,6]\n  \
+             %0 = reshape %91 {shape = [4, 6]} : f32[4,6]\n  %2 = multiply %0, %0",
+    );
+    assert_ne!(part, GELU);
+    expect(&recognised::numbered(&part), "a part of a stack", &[("gelu", 1), ("gelu_grad", 1)]);
+}
+
 #[test]
 fn near_misses_of_gelu() {
     let forward: &[(&str, usize)] = &[("gelu", 1)];
