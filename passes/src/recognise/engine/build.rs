@@ -117,7 +117,7 @@ impl<'g> Builder<'g> {
             if halves % 2 != 0 {
                 return Err(refuse(format!("{name} holds a root")));
             }
-            let v = self.relayout(&at, &scalar, &Labels::new())?;
+            let v = self.relayout(at, &scalar, &Labels::new())?;
             for _ in 0..halves.abs() / 2 {
                 match (halves > 0, made) {
                     (false, _) => divisors.push(v),
