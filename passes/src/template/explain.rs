@@ -50,6 +50,9 @@ pub(super) fn ends(module: &Module, nodes: &Nodes<'_>, found: &Found) -> Vec<Str
                 describe(module, nodes, there),
                 describe(module, nodes, here),
             ),
+            None if reaching == found.ops() => format!(
+                "the layer {which} instance is not one: its {reaching} ops have counterparts, and use others' results than these",
+            ),
             None => format!(
                 "the layer {which} instance is not one: {} of its {} ops have no counterpart",
                 found.ops() - reaching,
