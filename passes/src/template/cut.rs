@@ -143,9 +143,11 @@ fn carriers_last(ops: &[u32], inner: &Inner) -> Vec<u32> {
         if made_of_none(i) {
             held.insert(i);
         } else {
-            out.extend(
-                within(&ops[i]).copied().filter(|&p| held.remove(&p)).map(|p| ops[p]).collect::<Vec<_>>(),
-            );
+            for &p in within(&ops[i]) {
+                if held.remove(&p) {
+                    out.push(ops[p]);
+                }
+            }
             out.push(ops[i]);
         }
         for &u in &users[i] {

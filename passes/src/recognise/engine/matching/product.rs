@@ -93,24 +93,11 @@ impl Matcher<'_> {
         out: &mut Vec<(Monomial, Match)>,
     ) {
         if let Pattern::Var(v) = &item.pattern
-            && let Some(Binding::Product(p)) = m.vars.get(v)
+            && let Some(factors) = m.vars.get(v).and_then(|bound| self.bound_factors(bound))
         {
             let mut left = left.clone();
-            let mut mine = p.factors.iter().filter(|(b, _)| !inside || !b.free_labels().is_empty());
+            let mut mine = factors.iter().filter(|(b, _)| !inside || !b.free_labels().is_empty());
             if mine.all(|(b, e)| subtract(&mut left, b, e * item.halves / 2)) {
-                out.push((left, m.clone()));
-            }
-            return;
-        }
-        // What is bound as a value may be a factor in another layout.
-        if let Pattern::Var(v) = &item.pattern
-            && let Some(Binding::Class(i)) = m.vars.get(v)
-            && let p = self.views.product(i)
-            && p.coefficient == 1.0
-            && !p.is_atom(self.graph.find(i.class))
-        {
-            let mut left = left.clone();
-            if p.factors.iter().all(|(b, e)| subtract(&mut left, b, e * item.halves / 2)) {
                 out.push((left, m.clone()));
             }
             return;
@@ -139,6 +126,20 @@ impl Matcher<'_> {
                 }
                 _ => {}
             }
+        }
+    }
+
+    /// The factors that a bound variable stands for, where it is no factor itself: a product, or a value that a product
+    /// sees in another layout.
+    fn bound_factors(&mut self, bound: &Binding) -> Option<Monomial> {
+        match bound {
+            Binding::Product(p) => Some(p.factors.clone()),
+            Binding::Class(i) => {
+                let p = self.views.product(i);
+                let itself = p.is_atom(self.graph.find(i.class));
+                (p.coefficient == 1.0 && !itself).then(|| p.factors.clone())
+            }
+            _ => None,
         }
     }
 
